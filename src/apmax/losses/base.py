@@ -1,0 +1,200 @@
+"""The signature all losses share: `Loss(labels, **hyper)`, then `loss(scores, labels, index)`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from apmax import validation
+
+
+class Batch(NamedTuple):
+    """A mini-batch with the last dimension running over examples; several tasks stand in front: (tasks, B).
+
+    `positive` and `negative` hold each example's weight if it is of that class and 0 otherwise; both are 0 where
+    the label was not measured.
+    """
+
+    scores: Tensor
+    positive: Tensor
+    negative: Tensor
+    index: Tensor | None
+
+
+class Loss(nn.Module, ABC):
+    """A loss that knows its training set: how many rows, how many positives, what each row weighs.
+
+    Args:
+        labels: The training labels, (n,) or (n, tasks) of 0/1; NaN in a table of tasks means "not measured".
+        prevalence: The share of positives at which the loss is taken. None: that of `labels`, whatever the sampler
+            does to the batches. A number: that of the place where the model will be used. "batch": every batch
+            as it is.
+        sample_weight: A weight for each training row, (n,). With it every call needs `index`.
+        validate: Check scores, labels and index at every call; costs one host synchronisation.
+    """
+
+    ascend: ClassVar[tuple[str, ...]] = ()
+    """Names of the loss's own parameters that are to be maximised."""
+
+    row_weight: Tensor | None
+    prevalence: Tensor | None
+    total_positive: Tensor
+
+    def __init__(
+        self,
+        labels: Any,
+        *,
+        prevalence: float | str | None = None,
+        sample_weight: Any = None,
+        validate: bool = True,
+    ) -> None:
+        super().__init__()
+        labels = validation.label_array(labels)
+        self.num_rows = labels.shape[0]
+        self.tasks = labels.shape[1] if labels.ndim == 2 else None
+        self.validate = validate
+        weight = None
+        if sample_weight is not None:
+            weight = validation.weights(sample_weight, (self.num_rows,)).to(labels.device)
+        self.register_buffer("row_weight", weight, persistent=False)
+        positive, negative = class_weights(labels.T, weight)
+        total_positive, total_negative = positive.sum(-1).double(), negative.sum(-1).double()
+        self.register_buffer("total_positive", total_positive, persistent=False)
+        if isinstance(prevalence, str):
+            validation.choice("prevalence", prevalence, ["batch"])
+            share = None
+        elif prevalence is None:
+            share = total_positive / (total_positive + total_negative).clamp_min(
+                torch.finfo(torch.float64).tiny
+            )
+        else:
+            share = torch.full_like(
+                total_positive, validation.interval("prevalence", prevalence, 0, 1, closed="neither")
+            )
+        self.register_buffer("prevalence", share, persistent=False)
+
+    def forward(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        index: Tensor | None = None,
+        *,
+        sample_weight: Tensor | None = None,
+    ) -> Tensor:
+        """Return the loss of a batch as a scalar.
+
+        Args:
+            scores: Raw scores, (B,), (B, 1) or (B, tasks).
+            labels: 0/1 labels of the same shape.
+            index: The training-set row of every example, (B,).
+            sample_weight: A weight for each example of this batch, (B,), if none were given for the training set.
+        """
+        scores, labels = validation.same_shape(scores, labels)
+        self._check_shapes(scores, index, sample_weight)
+        if self.validate:
+            self.check(scores, labels, index)
+        if torch.is_autocast_enabled(scores.device.type):
+            with torch.autocast(scores.device.type, enabled=False):
+                return self.compute(self._batch(scores, labels, index, sample_weight))
+        return self.compute(self._batch(scores, labels, index, sample_weight))
+
+    @abstractmethod
+    def compute(self, batch: Batch) -> Tensor:
+        """Return the loss of a checked batch as a scalar."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell the loss which epoch begins; most losses do not care."""
+
+    def check(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> None:
+        """Raise `ValueError` for non-finite scores, labels other than 0/1 or rows outside the training set."""
+        # One number, one host synchronisation: it is 0 for a good batch, and only a bad one is looked at again.
+        fault = (scores.detach() * 0).sum() + (labels * labels - labels).abs().nansum()
+        if labels.ndim == 1:
+            fault = fault + (labels * 0).sum()
+        if index is not None:
+            fault = fault + ((index < 0) | (index >= self.num_rows)).sum()
+        if fault.item() != 0:
+            validation.finite(scores.detach())
+            validation.binary(labels)
+            if index is not None:
+                validation.rows(index, self.num_rows)
+
+    def balanced(self, batch: Batch) -> Tensor:
+        """Return weights that sum to 1 per task: each class's mean weighted by the prevalence (algorithms: §2).
+
+        A class that is missing from the batch contributes nothing.
+        """
+        tiny = torch.finfo(torch.float32).tiny
+        if self.prevalence is None:
+            weight = batch.positive + batch.negative
+            return weight / weight.sum(-1, keepdim=True).clamp_min(tiny)
+        share = self.prevalence.to(batch.scores.dtype).unsqueeze(-1)
+        positive = batch.positive * (share / batch.positive.sum(-1, keepdim=True).clamp_min(tiny))
+        negative = batch.negative * ((1 - share) / batch.negative.sum(-1, keepdim=True).clamp_min(tiny))
+        return positive + negative
+
+    def _check_shapes(self, scores: Tensor, index: Tensor | None, sample_weight: Tensor | None) -> None:
+        tasks = scores.shape[1] if scores.ndim == 2 else None
+        if tasks != self.tasks:
+            raise ValueError(
+                f"scores have {tasks or 'one'} task(s) where the loss was built from labels of {self.tasks or 'one'}"
+            )
+        size = (scores.shape[0],)
+        if index is not None and (index.shape != size or index.is_floating_point()):
+            raise ValueError(
+                f"index must hold whole numbers of shape {size}, got {index.dtype} {tuple(index.shape)}"
+            )
+        if sample_weight is not None:
+            if self.row_weight is not None:
+                raise ValueError("sample_weight was given for the training set; a call must not give another")
+            if sample_weight.shape != size:
+                raise ValueError(f"sample_weight must have shape {size}, got {tuple(sample_weight.shape)}")
+        if self.row_weight is not None and index is None:
+            raise ValueError(
+                "index is needed: sample_weight was given for the training set and is looked up by row"
+            )
+
+    def _batch(
+        self, scores: Tensor, labels: Tensor, index: Tensor | None, sample_weight: Tensor | None
+    ) -> Batch:
+        scores = validation.floating(scores)
+        weight = self.row_weight[index] if self.row_weight is not None else sample_weight
+        if scores.ndim == 2:
+            scores, labels = scores.T, labels.T
+        positive, negative = class_weights(
+            labels.to(scores.dtype), None if weight is None else weight.to(scores.dtype)
+        )
+        return Batch(scores, positive, negative, index)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Loss:
+        # A model's `.half()` must not cost the loss its accuracy: its tensors move, but never below float32.
+        def keep_precision(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            return tensor.to(moved.device) if moved.dtype in (torch.float16, torch.bfloat16) else moved
+
+        super()._apply(keep_precision, recurse)
+        return self
+
+
+def class_weights(labels: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return each example's weight as a positive and as a negative, 0 where the label is NaN or the other class.
+
+    >>> class_weights(torch.tensor([1.0, 0.0, float("nan")]), None)
+    (tensor([1., 0., 0.]), tensor([0., 1., 0.]))
+    """
+    if labels.ndim == 2:
+        positive, negative = (labels == 1).to(labels.dtype), (labels == 0).to(labels.dtype)
+    else:
+        positive, negative = labels, 1 - labels
+    return (positive, negative) if weight is None else (positive * weight, negative * weight)
+
+
+def mean_over_tasks(values: Tensor, present: Tensor) -> Tensor:
+    """Return the mean of `values` over the tasks that are `present` in the batch; one task is returned as it is."""
+    if values.ndim == 0:
+        return values
+    return torch.where(present, values, 0).sum() / present.sum().clamp_min(1)

@@ -1,0 +1,164 @@
+"""Every user error is raised here, and names the argument, what came and what to do."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def interval(name: str, value: Any, low: float, high: float = math.inf, *, closed: str = "both") -> float:
+    """Return `value` as a float if it lies between `low` and `high`.
+
+    Args:
+        name: The argument's name, for the message.
+        value: What the user passed.
+        low: Lower end.
+        high: Upper end.
+        closed: Which ends belong to the interval: "both", "left", "right" or "neither".
+
+    Raises:
+        TypeError: `value` is not a number.
+        ValueError: `value` is not in the interval.
+
+    >>> interval("gamma", 0.5, 0, 1, closed="right")
+    0.5
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    number = float(value)
+    above = number >= low if closed in ("both", "left") else number > low
+    below = number <= high if closed in ("both", "right") else number < high
+    if not (above and below):
+        left, right = "[" if closed in ("both", "left") else "(", "]" if closed in ("both", "right") else ")"
+        raise ValueError(f"{name} must lie in {left}{low:g}, {high:g}{right}, got {value!r}")
+    return number
+
+
+def whole(name: str, value: Any, low: int = 0) -> int:
+    """Return `value` as an int of at least `low`.
+
+    >>> whole("batch_size", 64, 1)
+    64
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    if value < low:
+        raise ValueError(f"{name} must be at least {low}, got {value}")
+    return int(value)
+
+
+def choice(name: str, value: Any, options: Iterable[str]) -> str:
+    """Return `value` if it is one of `options`; otherwise suggest the nearest.
+
+    >>> choice("surrogate", "squared_hing", ["hinge", "squared_hinge"])
+    Traceback (most recent call last):
+    ...
+    ValueError: surrogate must be one of hinge, squared_hinge; got 'squared_hing' (did you mean 'squared_hinge'?)
+    """
+    known = list(options)
+    if isinstance(value, str) and value in known:
+        return value
+    near = difflib.get_close_matches(str(value), known, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}{hint}")
+
+
+def floating(values: Tensor) -> Tensor:
+    """Return `values` in float32 or better: half precision and integers become float32."""
+    return values if values.dtype in (torch.float32, torch.float64) else values.float()
+
+
+def label_array(labels: Any, name: str = "labels") -> Tensor:
+    """Return training labels as a float32 tensor of shape (n,) or (n, tasks).
+
+    Takes tensors, arrays and lists of 0/1 (or booleans). In a table of several tasks NaN means "not measured";
+    a single column must be complete. A column of shape (n, 1) becomes (n,).
+
+    Raises:
+        ValueError: Wrong shape, no rows, a value other than 0 and 1.
+
+    >>> label_array([0, 1, True])
+    tensor([0., 1., 1.])
+    """
+    try:
+        array = labels.detach() if isinstance(labels, Tensor) else torch.as_tensor(np.asarray(labels))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array, tensor or list of 0 and 1; {error}") from None
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim not in (1, 2) or array.numel() == 0:
+        raise ValueError(f"{name} must have shape (n,) or (n, tasks) with n >= 1, got {tuple(array.shape)}")
+    array = array.to(torch.float32)
+    binary(array, name)
+    return array
+
+
+def binary(labels: Tensor, name: str = "labels") -> None:
+    """Raise unless `labels` holds only 0 and 1, and NaN only where there are several tasks."""
+    good = (labels == 0) | (labels == 1)
+    if labels.ndim == 2:
+        good |= labels.isnan()
+    if bool(good.all()):
+        return
+    found = sorted({round(v, 6) for v in labels[~good].flatten()[:1000].tolist()}, key=str)[:5]
+    hint = "; labels of -1/1 become 0/1 by (labels + 1) / 2" if -1.0 in found else ""
+    if any(math.isnan(v) for v in found):
+        hint = "; NaN (not measured) is allowed in labels of shape (n, tasks) only: drop those rows"
+    raise ValueError(f"{name} must be 0 or 1, got {', '.join(f'{v:g}' for v in found)}{hint}")
+
+
+def finite(values: Tensor, name: str = "scores") -> None:
+    """Raise if any of `values` is NaN or infinite, naming the first."""
+    bad = ~values.isfinite()
+    if bool(bad.any()):
+        where = tuple(bad.nonzero()[0].tolist())
+        place = str(where[0]) if len(where) == 1 else str(where)
+        raise ValueError(
+            f"{name} must be finite, got {values[where].item():g} at position {place} "
+            f"({int(bad.sum())} of {values.numel()} in all); check the model's output and the learning rate"
+        )
+
+
+def rows(index: Tensor, num_rows: int, name: str = "index") -> None:
+    """Raise unless every element of `index` is a row of a training set of `num_rows` rows."""
+    bad = (index < 0) | (index >= num_rows)
+    if bool(bad.any()):
+        value = int(index[bad][0])
+        raise ValueError(
+            f"{name} must hold training-set rows from 0 to {num_rows - 1}, got {value}; "
+            "the rows count within the labels given to the loss"
+        )
+
+
+def weights(values: Any, shape: Sequence[int], name: str = "sample_weight") -> Tensor:
+    """Return weights as a floating tensor of `shape`, finite, non-negative and not all zero."""
+    tensor = values.detach() if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+    if tuple(tensor.shape) != tuple(shape):
+        raise ValueError(f"{name} must have shape {tuple(shape)}, got {tuple(tensor.shape)}")
+    tensor = floating(tensor)
+    finite(tensor, name)
+    if bool((tensor < 0).any()):
+        raise ValueError(f"{name} must not be negative, got {tensor.min().item():g}")
+    if not bool((tensor > 0).any()):
+        raise ValueError(f"{name} must not be all zero")
+    return tensor
+
+
+def same_shape(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return scores and labels with a trailing dimension of one dropped, or raise if their shapes differ."""
+    if scores.ndim == 2 and scores.shape[1] == 1:
+        scores = scores[:, 0]
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if scores.shape != labels.shape or scores.ndim not in (1, 2):
+        raise ValueError(
+            f"scores and labels must both have shape (n,) or (n, tasks), "
+            f"got {tuple(scores.shape)} and {tuple(labels.shape)}"
+        )
+    return scores, labels
