@@ -16,13 +16,13 @@ class Batch(NamedTuple):
     """A mini-batch with the last dimension running over examples; several tasks stand in front: (tasks, B).
 
     `positive` and `negative` hold each example's weight if it is of that class and 0 otherwise; both are 0 where
-    the label was not measured.
+    the label was not measured. `rows` are the training-set rows, where known.
     """
 
     scores: Tensor
     positive: Tensor
     negative: Tensor
-    index: Tensor | None
+    rows: Tensor | None
 
 
 class Loss(nn.Module, ABC):
@@ -61,16 +61,14 @@ class Loss(nn.Module, ABC):
         if sample_weight is not None:
             weight = validation.weights(sample_weight, (self.num_rows,)).to(labels.device)
         self.register_buffer("row_weight", weight, persistent=False)
-        positive, negative = class_weights(labels.T, weight)
+        positive, negative = class_weights(labels.mT if labels.ndim == 2 else labels, weight)
         total_positive, total_negative = positive.sum(-1).double(), negative.sum(-1).double()
         self.register_buffer("total_positive", total_positive, persistent=False)
         if isinstance(prevalence, str):
             validation.choice("prevalence", prevalence, ["batch"])
             share = None
         elif prevalence is None:
-            share = total_positive / (total_positive + total_negative).clamp_min(
-                torch.finfo(torch.float64).tiny
-            )
+            share = total_positive / (total_positive + total_negative).clamp_min(torch.finfo(torch.float64).tiny)
         else:
             share = torch.full_like(
                 total_positive, validation.interval("prevalence", prevalence, 0, 1, closed="neither")
@@ -145,29 +143,21 @@ class Loss(nn.Module, ABC):
             )
         size = (scores.shape[0],)
         if index is not None and (index.shape != size or index.is_floating_point()):
-            raise ValueError(
-                f"index must hold whole numbers of shape {size}, got {index.dtype} {tuple(index.shape)}"
-            )
+            raise ValueError(f"index must hold whole numbers of shape {size}, got {index.dtype} {tuple(index.shape)}")
         if sample_weight is not None:
             if self.row_weight is not None:
                 raise ValueError("sample_weight was given for the training set; a call must not give another")
             if sample_weight.shape != size:
                 raise ValueError(f"sample_weight must have shape {size}, got {tuple(sample_weight.shape)}")
         if self.row_weight is not None and index is None:
-            raise ValueError(
-                "index is needed: sample_weight was given for the training set and is looked up by row"
-            )
+            raise ValueError("index is needed: sample_weight was given for the training set and is looked up by row")
 
-    def _batch(
-        self, scores: Tensor, labels: Tensor, index: Tensor | None, sample_weight: Tensor | None
-    ) -> Batch:
+    def _batch(self, scores: Tensor, labels: Tensor, index: Tensor | None, sample_weight: Tensor | None) -> Batch:
         scores = validation.floating(scores)
         weight = self.row_weight[index] if self.row_weight is not None else sample_weight
         if scores.ndim == 2:
             scores, labels = scores.T, labels.T
-        positive, negative = class_weights(
-            labels.to(scores.dtype), None if weight is None else weight.to(scores.dtype)
-        )
+        positive, negative = class_weights(labels.to(scores.dtype), None if weight is None else weight.to(scores.dtype))
         return Batch(scores, positive, negative, index)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Loss:
@@ -176,15 +166,15 @@ class Loss(nn.Module, ABC):
             moved = fn(tensor)
             return tensor.to(moved.device) if moved.dtype in (torch.float16, torch.bfloat16) else moved
 
-        super()._apply(keep_precision, recurse)
+        super()._apply(keep_precision, recurse)  # type: ignore[no-untyped-call]
         return self
 
 
 def class_weights(labels: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return each example's weight as a positive and as a negative, 0 where the label is NaN or the other class.
 
-    >>> class_weights(torch.tensor([1.0, 0.0, float("nan")]), None)
-    (tensor([1., 0., 0.]), tensor([0., 1., 0.]))
+    >>> class_weights(torch.tensor([[1.0, 0.0, float("nan")]]), None)
+    (tensor([[1., 0., 0.]]), tensor([[0., 1., 0.]]))
     """
     if labels.ndim == 2:
         positive, negative = (labels == 1).to(labels.dtype), (labels == 0).to(labels.dtype)
