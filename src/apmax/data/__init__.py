@@ -1,1 +1,5 @@
-"""Data sets and what wraps them."""
+"""Data sets, and how their rows reach the losses."""
+
+from apmax.data.indexed import Indexed
+
+__all__ = ["Indexed"]

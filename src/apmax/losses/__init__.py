@@ -1,8 +1,34 @@
 """The losses: one signature for all, listed in `LOSSES`."""
 
 from apmax.losses.base import Loss
-from apmax.losses.pointwise import CrossEntropy
+from apmax.losses.listwise import FastAP, SmoothAP
+from apmax.losses.minmax import AUCM, MinMax
+from apmax.losses.pointwise import LDAM, ClassBalanced, CrossEntropy, Focal
+from apmax.losses.weighted import Weighted
 
-__all__ = ["LOSSES", "CrossEntropy", "Loss"]
+__all__ = [
+    "AUCM",
+    "LDAM",
+    "LOSSES",
+    "ClassBalanced",
+    "CrossEntropy",
+    "FastAP",
+    "Focal",
+    "Loss",
+    "MinMax",
+    "SmoothAP",
+    "Weighted",
+]
 
-LOSSES: dict[str, type[Loss]] = {"ce": CrossEntropy}
+LOSSES: dict[str, type[Loss]] = {
+    "ce": CrossEntropy,
+    "cb_ce": ClassBalanced,
+    "focal": Focal,
+    "ldam": LDAM,
+    "auc_m": AUCM,
+    "smooth_ap": SmoothAP,
+    "fast_ap": FastAP,
+    "minmax": MinMax,
+}
+
+Weighted.table = LOSSES

@@ -16,13 +16,15 @@ class Batch(NamedTuple):
     """A mini-batch with the last dimension running over examples; several tasks stand in front: (tasks, B).
 
     `positive` and `negative` hold each example's weight if it is of that class and 0 otherwise; both are 0 where
-    the label was not measured. `rows` are the training-set rows, where known.
+    the label was not measured. `rows` are the training-set rows, where known. `plain` says that there is one task and
+    every example weighs 1.
     """
 
     scores: Tensor
     positive: Tensor
     negative: Tensor
     rows: Tensor | None
+    plain: bool
 
 
 class Loss(nn.Module, ABC):
@@ -43,6 +45,7 @@ class Loss(nn.Module, ABC):
     row_weight: Tensor | None
     prevalence: Tensor | None
     total_positive: Tensor
+    total_weight: Tensor
 
     def __init__(
         self,
@@ -62,13 +65,15 @@ class Loss(nn.Module, ABC):
             weight = validation.weights(sample_weight, (self.num_rows,)).to(labels.device)
         self.register_buffer("row_weight", weight, persistent=False)
         positive, negative = class_weights(labels.mT if labels.ndim == 2 else labels, weight)
-        total_positive, total_negative = positive.sum(-1).double(), negative.sum(-1).double()
+        total_positive = positive.sum(-1, dtype=torch.float64)
+        total_weight = total_positive + negative.sum(-1, dtype=torch.float64)
         self.register_buffer("total_positive", total_positive, persistent=False)
+        self.register_buffer("total_weight", total_weight, persistent=False)
         if isinstance(prevalence, str):
             validation.choice("prevalence", prevalence, ["batch"])
             share = None
         elif prevalence is None:
-            share = total_positive / (total_positive + total_negative).clamp_min(torch.finfo(torch.float64).tiny)
+            share = total_positive / total_weight.clamp_min(torch.finfo(torch.float64).tiny)
         else:
             share = torch.full_like(
                 total_positive, validation.interval("prevalence", prevalence, 0, 1, closed="neither")
@@ -93,8 +98,9 @@ class Loss(nn.Module, ABC):
         """
         scores, labels = validation.same_shape(scores, labels)
         self._check_shapes(scores, index, sample_weight)
+        labels = labels.to(validation.floating(scores).dtype)
         if self.validate:
-            self.check(scores, labels, index)
+            self.check(scores.detach(), labels, index)
         if torch.is_autocast_enabled(scores.device.type):
             with torch.autocast(scores.device.type, enabled=False):
                 return self.compute(self._batch(scores, labels, index, sample_weight))
@@ -110,16 +116,25 @@ class Loss(nn.Module, ABC):
     def check(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> None:
         """Raise `ValueError` for non-finite scores, labels other than 0/1 or rows outside the training set."""
         # One number, one host synchronisation: it is 0 for a good batch, and only a bad one is looked at again.
-        fault = (scores.detach() * 0).sum() + (labels * labels - labels).abs().nansum()
-        if labels.ndim == 1:
-            fault = fault + (labels * 0).sum()
+        if self.faults(scores, labels, index).item() != 0:
+            self.explain(scores, labels, index)
+
+    def explain(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> None:
+        """Raise `ValueError` for what is wrong with a batch."""
+        validation.finite(scores)
+        validation.binary(labels)
         if index is not None:
-            fault = fault + ((index < 0) | (index >= self.num_rows)).sum()
-        if fault.item() != 0:
-            validation.finite(scores.detach())
-            validation.binary(labels)
-            if index is not None:
-                validation.rows(index, self.num_rows)
+            validation.rows(index, self.num_rows)
+
+    def faults(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
+        """Return a scalar that is 0 if the batch is sound, without waiting for it."""
+        between = labels * (1 - labels)
+        if labels.ndim == 2:
+            between = between.nan_to_num(0)
+        fault = (scores * 0).sum() + between.count_nonzero()
+        if index is not None:
+            fault = fault + (index.clamp(0, self.num_rows - 1) != index).sum()
+        return fault
 
     def balanced(self, batch: Batch) -> Tensor:
         """Return weights that sum to 1 per task: each class's mean weighted by the prevalence (algorithms: §2).
@@ -149,16 +164,18 @@ class Loss(nn.Module, ABC):
                 raise ValueError("sample_weight was given for the training set; a call must not give another")
             if sample_weight.shape != size:
                 raise ValueError(f"sample_weight must have shape {size}, got {tuple(sample_weight.shape)}")
-        if self.row_weight is not None and index is None:
+        if self.row_weight is not None and index is None and self.training:
             raise ValueError("index is needed: sample_weight was given for the training set and is looked up by row")
 
     def _batch(self, scores: Tensor, labels: Tensor, index: Tensor | None, sample_weight: Tensor | None) -> Batch:
         scores = validation.floating(scores)
-        weight = self.row_weight[index] if self.row_weight is not None else sample_weight
+        weight = sample_weight
+        if self.row_weight is not None and index is not None:
+            weight = self.row_weight[index]
         if scores.ndim == 2:
-            scores, labels = scores.T, labels.T
-        positive, negative = class_weights(labels.to(scores.dtype), None if weight is None else weight.to(scores.dtype))
-        return Batch(scores, positive, negative, index)
+            scores, labels = scores.mT, labels.mT
+        positive, negative = class_weights(labels, None if weight is None else weight.to(scores.dtype))
+        return Batch(scores, positive, negative, index, weight is None and scores.ndim == 1)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Loss:
         # A model's `.half()` must not cost the loss its accuracy: its tensors move, but never below float32.
@@ -166,7 +183,7 @@ class Loss(nn.Module, ABC):
             moved = fn(tensor)
             return tensor.to(moved.device) if moved.dtype in (torch.float16, torch.bfloat16) else moved
 
-        super()._apply(keep_precision, recurse)  # type: ignore[no-untyped-call]
+        super()._apply(keep_precision, recurse)
         return self
 
 

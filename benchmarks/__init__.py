@@ -1,0 +1,1 @@
+"""Speed and memory as ratios of one run; `python -m benchmarks` prints them all."""

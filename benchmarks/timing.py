@@ -1,0 +1,38 @@
+"""How a ratio is measured: both sides in turn, in one process, the best of many."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+_BLOCK = 0.005
+
+
+def best_times(*jobs: Callable[[], object], seconds: float = 2.0, least: int = 3) -> list[float]:
+    """Return each job's shortest time in seconds.
+
+    The jobs take turns, so that a slow spell of the machine meets all of them; a short job is repeated within its
+    turn, so that each is measured warm.
+    """
+    repeats = []
+    for job in jobs:
+        job()
+        begin = time.perf_counter()
+        job()
+        repeats.append(max(1, round(_BLOCK / max(time.perf_counter() - begin, 1e-9))))
+    best = [float("inf")] * len(jobs)
+    start, rounds = time.perf_counter(), 0
+    while rounds < least or time.perf_counter() - start < seconds:
+        for number, job in enumerate(jobs):
+            begin = time.perf_counter()
+            for _ in range(repeats[number]):
+                job()
+            best[number] = min(best[number], (time.perf_counter() - begin) / repeats[number])
+        rounds += 1
+    return best
+
+
+def ratio(ours: Callable[[], object], other: Callable[[], object], *, seconds: float = 2.0, least: int = 3) -> float:
+    """Return how many times as long `ours` takes as `other`."""
+    own, base = best_times(ours, other, seconds=seconds, least=least)
+    return own / base

@@ -1,0 +1,225 @@
+"""Pair sums of a piecewise polynomial surrogate in O((n + k) log k): one binary search for each example.
+
+Every anchor a has knots a + x where the polynomial of ℓ(s - a) changes. All knots, sorted, cut the line into buckets;
+inside a bucket every anchor sees one polynomial. So three moments of a bucket (how many examples, the sums of their
+distances d from its left edge and of d²) say all that any anchor needs of them, and the gradient of an example is
+`constant[bucket] + slope[bucket]·d`. Moments add up over chunks and over processes.
+
+Accuracy. A piece without end (hinges) is accumulated from the top by a recurrence whose terms are all non-negative.
+A bounded piece is a difference of prefix sums; these are taken relative to cells twice as wide as the piece, so that
+neither an offset of all scores nor one far outlier costs digits. Everything is relative to the median anchor.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from apmax.surrogates import Piece, Surrogate
+
+
+class Buckets:
+    """Sums of ℓ(s - a) over the examples s, for all anchors a at once.
+
+    Args:
+        anchors: (..., k) scores of the anchors; every leading row is a task of its own.
+        surrogate: A surrogate that has pieces.
+        margin: Its margin.
+    """
+
+    def __init__(self, anchors: Tensor, surrogate: Surrogate, margin: float) -> None:
+        if surrogate.pieces is None:
+            raise ValueError(
+                f"surrogate {surrogate.name!r} is not a piecewise polynomial: use method 'grid' or 'dense'"
+            )
+        self.pieces = surrogate.pieces(margin)
+        self.degree = max(power for piece in self.pieces for power in range(3) if piece.coefficients[power])
+        self.reference, relative = centred(anchors)
+        self.anchors, self._order = relative.sort(-1)
+        count = anchors.shape[-1]
+        knots = torch.cat([self.anchors + piece.start for piece in self.pieces], -1)
+        self.edges, origin = knots.sort(-1)
+        # Where among the edges the knots of each piece stand, and how many of them lie at or below each edge.
+        # Equal edges may stand in any order: there is no bucket between them.
+        places = torch.arange(origin.shape[-1], device=anchors.device).expand_as(origin)
+        self._places = torch.empty_like(origin).scatter_(-1, origin, places).split(count, -1)
+        piece_of_edge = origin // count
+        self._counts = [(piece_of_edge == number).cumsum(-1) for number in range(len(self.pieces))]
+        shape = (self.degree + 1, 2, *self.edges.shape[:-1], self.edges.shape[-1] + 1)
+        self.moments = torch.zeros(shape, dtype=torch.float64, device=anchors.device)
+        self._powers: list[Tensor | None] = []
+        self._linear: tuple[Tensor, Tensor]
+
+    def locate(self, scores: Tensor) -> Tensor:
+        """Return each example's bucket: the number of knots at or below its score."""
+        return torch.searchsorted(self.edges, scores.double() - self.reference, right=True)
+
+    def add(self, scores: Tensor, weight: Tensor, bucket: Tensor | None = None) -> None:
+        """Add examples: scores (..., m) and their two weights (2, ..., m)."""
+        bucket = self.locate(scores) if bucket is None else bucket
+        mass = weight.to(torch.float64, copy=True)
+        index = bucket.expand_as(mass)
+        self.moments[0].scatter_add_(-1, index, mass)
+        if self.degree:
+            distance = self._distance(scores, bucket)
+            for power in range(1, self.degree + 1):
+                self.moments[power].scatter_add_(-1, index, mass.mul_(distance))
+
+    def sums(self) -> Tensor:
+        """Return (2, ..., k): for every anchor the sums by either weight."""
+        # Σ (x - start)^p over the examples of a piece, (degree + 1, 2, ..., k): value and slope are combinations.
+        self._powers = [self._power_sums(number) for number in range(len(self.pieces))]
+        return self._unsort(self._combine(self.pieces).clamp_min_(0))
+
+    def backward(self, cotangent: Tensor) -> Tensor:
+        """Take d(objective)/d(sums), (2, ..., k); return the anchors' gradient and get ready for `gradient`."""
+        weight = cotangent.double().gather(-1, self._order.expand_as(cotangent))
+        constant = torch.zeros((2, *self.edges.shape), dtype=torch.float64, device=self.edges.device)
+        slope = torch.zeros_like(constant)
+        slopes = tuple(_derivative(piece) for piece in self.pieces)
+        for number, (_, _, coefficients) in enumerate(slopes):
+            if any(coefficients):
+                zeroth, first = self._anchor_sums(number, weight)
+                constant += coefficients[0] * zeroth
+                if coefficients[1]:
+                    constant += coefficients[1] * first
+                    slope += coefficients[1] * zeroth
+        self._linear = pad(constant, (1, 0)), pad(slope, (1, 0))
+        return -self._unsort((weight * self._combine(slopes)).sum(0))
+
+    def gradient(self, scores: Tensor, weight: Tensor, bucket: Tensor | None = None) -> Tensor:
+        """Return the gradient with respect to `scores`, (..., m), after `backward`."""
+        bucket = self.locate(scores) if bucket is None else bucket
+        index = bucket.expand_as(weight)
+        constant, slope = (table.gather(-1, index) for table in self._linear)
+        return slope.mul_(self._distance(scores, bucket)).add_(constant).mul_(weight).sum(0)
+
+    def _distance(self, scores: Tensor, bucket: Tensor) -> Tensor:
+        # Bucket 0 lies below every knot and contributes nothing; its distances are only kept finite.
+        return (scores.double() - self.reference).sub_(self.edges.gather(-1, (bucket - 1).clamp_min_(0)))
+
+    def _combine(self, pieces: tuple[Piece, ...]) -> Tensor:
+        total = torch.zeros((2, *self.anchors.shape), dtype=torch.float64, device=self.anchors.device)
+        for (_, _, coefficients), powers in zip(pieces, self._powers, strict=True):
+            for power in range(self.degree + 1):
+                if coefficients[power] and powers is not None:
+                    total += coefficients[power] * powers[power]
+        return total
+
+    def _power_sums(self, number: int) -> Tensor | None:
+        start, stop, coefficients = self.pieces[number]
+        highest = max(power for power in range(3) if coefficients[power])
+        moments = self.moments[: highest + 1, ..., 1:]
+        place = self._places[number]
+        if stop is None:
+            return _pad_powers(_examples_above(self.edges, moments, place), self.degree)
+        width = 2 * (stop - start)
+        cell, rest = _cells(self.edges, width)
+        begin, end = place, self._places[number + 1]
+        middle = torch.searchsorted(cell, cell.gather(-1, begin) + 1).clamp(begin, end)
+        parts = _differences(_local_prefix(self.edges, moments, rest, width), (begin, middle, end))
+        own = rest.gather(-1, begin)
+        near, far = _recentre(parts[..., 0, :], -own), _recentre(parts[..., 1, :], width - own)
+        return _pad_powers(near + far, self.degree)
+
+    def _anchor_sums(self, number: int, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Return Σ w and Σ w·(e - v) over the anchors whose piece covers the edge e and starts at v, (2, ..., K)."""
+        start, stop, _ = self.pieces[number]
+        place, count = self._places[number], self._counts[number]
+        if stop is None:
+            return _anchors_below(self.edges.gather(-1, place), weight, self.edges, count)
+        width = 2 * (stop - start)
+        cell, rest = _cells(self.edges, width)
+        own_cell, own_rest = cell.gather(-1, place), rest.gather(-1, place)
+        begin, end = self._counts[number + 1], count
+        middle = torch.searchsorted(own_cell, cell).clamp(begin, end)
+        prefix = pad(torch.stack([weight, weight * own_rest]).cumsum(-1), (1, 0))
+        (mass, moment) = _differences(prefix, (begin, middle, end))
+        far, near = mass[..., 0, :], mass[..., 1, :]
+        return far + near, (rest + width) * far + rest * near - moment.sum(-2)
+
+    def _unsort(self, values: Tensor) -> Tensor:
+        return torch.empty_like(values).scatter_(-1, self._order.expand_as(values), values)
+
+
+def centred(anchors: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the median anchor of each task and all anchors relative to it, in float64.
+
+    Differences of neighbours are exact in floating point; relative to a typical anchor an offset costs no digits.
+    """
+    anchors = anchors.detach().double()
+    reference = anchors.median(-1, keepdim=True).values
+    return reference, anchors - reference
+
+
+def _derivative(piece: Piece) -> Piece:
+    _, first, second = piece.coefficients
+    return Piece(piece.start, piece.stop, (first, 2 * second, 0))
+
+
+def _examples_above(edges: Tensor, moments: Tensor, place: Tensor) -> Tensor:
+    """Return Σ (s - v)^p over the examples s ≥ v, v the edge at `place`; all terms are non-negative."""
+    tables: list[Tensor] = []
+    gap = torch.diff(edges, append=edges[..., -1:])
+    for power, term in enumerate(moments.unbind(0)):
+        # What lies in higher buckets is further away by the gaps between.
+        above = [pad(table[..., 1:], (0, 1)) for table in tables]
+        if power == 1:
+            term = term + gap * above[0]
+        elif power == 2:
+            term = term + gap * (2 * above[1] + gap * above[0])
+        tables.append(term.flip(-1).cumsum(-1).flip(-1))
+    return _take(torch.stack(tables), place)
+
+
+def _local_prefix(edges: Tensor, moments: Tensor, rest: Tensor, width: float) -> Tensor:
+    """Return prefix sums over the buckets of Σ r^p, r the distance of an example from the origin of its edge's cell."""
+    if moments.shape[0] > 1:
+        # A bucket wider than the piece lies in no window; far examples in it would only swamp the sums.
+        gap = torch.diff(edges, append=edges[..., -1:] + 2 * width)
+        moments = torch.cat([moments[:1], moments[1:] * (gap <= width)])
+    return pad(_recentre(moments, rest).cumsum(-1), (1, 0))
+
+
+def _anchors_below(knots: Tensor, weight: Tensor, edges: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Σ w and Σ w·(e - v) over the first `count` knots v, those at or below each edge e."""
+    zeroth = weight.cumsum(-1)
+    at_knot = pad((zeroth[..., :-1] * torch.diff(knots, dim=-1)).cumsum(-1), (1, 0))
+    last = (count - 1).clamp_min(0)
+    mass, moment = _take(torch.stack([zeroth, at_knot]), last)
+    found = count > 0
+    return torch.where(found, mass, 0), torch.where(found, moment + mass * (edges - knots.gather(-1, last)), 0)
+
+
+def _cells(values: Tensor, width: float) -> tuple[Tensor, Tensor]:
+    """Return which cell of `width` each value lies in, and its distance from the cell's origin."""
+    cell = (values / width).floor()
+    return cell, values - cell * width
+
+
+def _recentre(powers: Tensor, shift: Tensor) -> Tensor:
+    """Return Σ (r + shift)^p from Σ r^p, stacked over p in front."""
+    moved = [powers[0]]
+    if powers.shape[0] > 1:
+        moved.append(powers[1] + shift * powers[0])
+    if powers.shape[0] > 2:
+        moved.append(powers[2] + shift * (2 * powers[1] + shift * powers[0]))
+    return torch.stack(moved)
+
+
+def _take(tables: Tensor, index: Tensor) -> Tensor:
+    """Return tables (p, 2, ..., K) at `index` (..., k)."""
+    return tables.gather(-1, index.expand(*tables.shape[:-1], index.shape[-1]))
+
+
+def _differences(prefix: Tensor, bounds: tuple[Tensor, ...]) -> Tensor:
+    """Return sums between neighbouring bounds from prefix sums: (p, 2, ..., len(bounds) - 1, k)."""
+    taken = _take(prefix, torch.cat(bounds, -1))
+    at = taken.view(*taken.shape[:-1], len(bounds), -1)
+    return at[..., 1:, :] - at[..., :-1, :]
+
+
+def _pad_powers(powers: Tensor, degree: int) -> Tensor:
+    missing = degree + 1 - powers.shape[0]
+    return powers if not missing else torch.cat([powers, powers.new_zeros((missing, *powers.shape[1:]))])

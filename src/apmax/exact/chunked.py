@@ -1,0 +1,72 @@
+"""Pair sums by an additive table, the examples passed through it in pieces that stay in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from apmax.exact.grid import Grid
+from apmax.exact.tables import table
+from apmax.surrogates import Surrogate
+
+_CHUNK = 2**18
+
+
+class Chunked:
+    """Sums of ℓ(s - a) over the examples s, for all anchors a, by buckets or by a grid.
+
+    Args:
+        scores: (..., n) scores of the examples; every leading row is a task of its own.
+        anchors: (..., k) scores of the anchors.
+        weight: (2, ..., n) two weights of every example.
+        surrogate: The surrogate.
+        margin: Its margin.
+        low: (...,) the smallest score, for a grid.
+        high: (...,) the largest score, for a grid.
+    """
+
+    def __init__(
+        self,
+        scores: Tensor,
+        anchors: Tensor,
+        weight: Tensor,
+        surrogate: Surrogate,
+        margin: float,
+        low: Tensor | None = None,
+        high: Tensor | None = None,
+    ) -> None:
+        self.scores, self.weight = scores, weight
+        self.table = table(anchors, surrogate, margin, low, high)
+        self._places: list[Tensor] = []
+
+    def sums(self) -> Tensor:
+        """Return (2, ..., k) in float64: for every anchor the sums by either weight."""
+        for part, weight in self._chunks():
+            if isinstance(self.table, Grid):
+                self.table.add(part, weight)
+            else:
+                place = self.table.locate(part)
+                self.table.add(part, weight, place)
+                # Kept for the way back in half the memory: searching again would cost as much as all else.
+                self._places.append(place.int())
+        return self.table.sums()
+
+    def pull(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:
+        """Take d(objective)/d(sums), (2, ..., k); return the gradients of scores and anchors."""
+        of_anchors = self.table.backward(cotangent).to(self.scores.dtype)
+        gradient = torch.empty_like(self.scores)
+        start = 0
+        for number, (part, weight) in enumerate(self._chunks()):
+            stop = start + part.shape[-1]
+            if isinstance(self.table, Grid):
+                gradient[..., start:stop] = self.table.gradient(part, weight)
+            else:
+                gradient[..., start:stop] = self.table.gradient(part, weight, self._places[number].long())
+            start = stop
+        return gradient, of_anchors
+
+    def _chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        size = max(1, _CHUNK * self.scores.shape[-1] // max(1, self.scores.numel()))
+        yield from zip(self.scores.split(size, -1), self.weight.split(size, -1), strict=True)

@@ -1,0 +1,84 @@
+"""Pair sums of the exponential surrogate, clamped at its largest exponent, by one binary search for each example."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from apmax.exact.buckets import centred
+from apmax.surrogates import MAX_EXPONENT
+
+_CEILING = math.exp(MAX_EXPONENT)
+
+
+class Exponential:
+    """Sums of e^{min(c·(s - a), 80)} over the examples s, for all anchors a at once.
+
+    An anchor's threshold t = a + 80/c is the score from which the exponent is clamped. Each example is put between
+    two thresholds and counted relative to the upper one, so that every term lies in [0, 1] and sums add up over chunks
+    and processes; the products of ratios between thresholds are taken in the logarithm.
+
+    Args:
+        anchors: (..., k) scores of the anchors; every leading row is a task of its own.
+        scale: The surrogate's c.
+    """
+
+    def __init__(self, anchors: Tensor, scale: float) -> None:
+        self.scale = scale
+        self.reference, relative = centred(anchors)
+        self.edges, self._order = (relative + MAX_EXPONENT / scale).sort(-1)
+        self._log_edges = scale * self.edges
+        shape = (2, 2, *self.edges.shape[:-1], self.edges.shape[-1] + 1)
+        self.moments = torch.zeros(shape, dtype=torch.float64, device=anchors.device)
+        self._rate: Tensor
+
+    def locate(self, scores: Tensor) -> Tensor:
+        """Return each example's place: the number of thresholds at or below its score."""
+        return torch.searchsorted(self.edges, scores.double() - self.reference, right=True)
+
+    def add(self, scores: Tensor, weight: Tensor, bucket: Tensor | None = None) -> None:
+        """Add examples: scores (..., m) and their two weights (2, ..., m)."""
+        bucket = self.locate(scores) if bucket is None else bucket
+        mass = weight.double()
+        index = bucket.expand_as(mass)
+        self.moments[0].scatter_add_(-1, index, mass)
+        self.moments[1].scatter_add_(-1, index, mass * self._ratio(scores, bucket))
+
+    def sums(self) -> Tensor:
+        """Return (2, ..., k): for every anchor the sums by either weight."""
+        clamped = self.moments[0][..., 1:].flip(-1).cumsum(-1).flip(-1)
+        return _CEILING * self._unsort(clamped + self._below())
+
+    def backward(self, cotangent: Tensor) -> Tensor:
+        """Take d(objective)/d(sums), (2, ..., k); return the anchors' gradient and get ready for `gradient`."""
+        cotangent = cotangent.double() * (self.scale * _CEILING)
+        weight = cotangent.gather(-1, self._order.expand_as(cotangent))
+        rate = torch.zeros_like(weight)
+        for sign in (1, -1):
+            logs = (sign * weight).clamp_min(0).log() - self._log_edges
+            rate += sign * (logs.flip(-1).logcumsumexp(-1).flip(-1) + self._log_edges).exp()
+        self._rate = torch.nn.functional.pad(rate, (0, 1))
+        return -(cotangent * self._unsort(self._below())).sum(0)
+
+    def gradient(self, scores: Tensor, weight: Tensor, bucket: Tensor | None = None) -> Tensor:
+        """Return the gradient with respect to `scores`, (..., m), after `backward`."""
+        bucket = self.locate(scores) if bucket is None else bucket
+        rate = self._rate.gather(-1, bucket.expand_as(weight))
+        return (rate * weight * self._ratio(scores, bucket)).sum(0)
+
+    def _ratio(self, scores: Tensor, bucket: Tensor) -> Tensor:
+        """Return e^{c·(s - t)} for the next threshold t above s, 0 where there is none."""
+        last = self.edges.shape[-1] - 1
+        upper = self.edges.gather(-1, bucket.clamp_max(last))
+        ratio = (self.scale * (scores.double() - self.reference - upper)).clamp_max(0).exp()
+        return torch.where(bucket <= last, ratio, 0)
+
+    def _below(self) -> Tensor:
+        """Return Σ e^{c·(s - t)} over the examples below each threshold t, sorted by threshold."""
+        logs = self.moments[1][..., :-1].log() + self._log_edges
+        return (logs.logcumsumexp(-1) - self._log_edges).exp()
+
+    def _unsort(self, values: Tensor) -> Tensor:
+        return torch.empty_like(values).scatter_(-1, self._order.expand_as(values), values)

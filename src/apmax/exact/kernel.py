@@ -1,0 +1,134 @@
+"""`pair_sums`: one differentiable function, three ways to compute it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from apmax import surrogates, validation
+from apmax.exact.chunked import Chunked
+from apmax.exact.dense import Dense
+from apmax.exact.grid import MAX_POINTS, grid_points
+from apmax.surrogates import Surrogate
+
+METHODS = ("auto", "dense", "bucket", "grid")
+DENSE_PAIRS = 200_000
+"""Up to this many pairs the full matrix is faster than a search."""
+
+
+class Pairs(Protocol):
+    """What every method offers; nothing in it is recorded by autograd."""
+
+    def sums(self) -> Tensor:
+        """Return (2, ..., k): for every anchor the sums by either weight."""
+
+    def pull(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:
+        """Take d(objective)/d(sums), (2, ..., k); return the gradients of scores and anchors."""
+
+
+def pair_sums(
+    scores: Tensor,
+    anchors: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    surrogate: str | Surrogate = "squared_hinge",
+    margin: float = 1.0,
+    method: str = "auto",
+) -> Tensor:
+    """Return Σ_j w_j·ℓ(s_j - a_i) over the positives and over the negatives, for every anchor i.
+
+    These are n·g¹ and n·(g² - g¹) of the paper's inner function g (its equation 3). The result is differentiable
+    with respect to `scores` and `anchors`.
+
+    Args:
+        scores: (..., n) scores of all examples; leading dimensions are tasks, each on its own.
+        anchors: (..., k) scores of the anchors.
+        positive: (..., n) weight of every example that is positive, 0 for the others.
+        negative: (..., n) weight of every example that is negative, 0 for the others.
+        surrogate: A name in `SURROGATES`, or a `Surrogate`.
+        margin: Its margin m, or its scale c.
+        method: "dense" takes all pairs; "bucket" (hinges, ramp, steps, exponential) is O((n + k) log k) and exact;
+            "grid" (logistic, sigmoid) is O(n + G log G) within a relative error of about 1e-6; "auto" chooses.
+
+    Returns:
+        (..., k, 2): sums over the positives and over the negatives, in float32 or better.
+
+    >>> scores = torch.tensor([0.0, 1.0, 2.0])
+    >>> pair_sums(scores, scores[2:], torch.tensor([0., 0., 1.]), torch.tensor([1., 1., 0.]))
+    tensor([[1., 0.]])
+    """
+    surrogate = surrogates.get(surrogate, margin)
+    validation.choice("method", method, METHODS)
+    weight = torch.stack([positive, negative]).to(validation.floating(scores).dtype)
+    sums: Tensor = _PairSums.apply(scores, anchors, weight, surrogate, margin, method)
+    return sums.movedim(0, -1)
+
+
+def pairs(
+    scores: Tensor, anchors: Tensor, weight: Tensor, surrogate: Surrogate, margin: float, method: str = "auto"
+) -> Pairs:
+    """Return the pair sums and their pull-back without autograd, for objectives that know their own gradient.
+
+    Args:
+        scores: (..., n), float32 or better.
+        anchors: (..., k), likewise.
+        weight: (2, ..., n), two non-negative weights of every example.
+        surrogate: The surrogate.
+        margin: Its margin.
+        method: As in `pair_sums`.
+    """
+    if method == "auto":
+        method = _fastest(scores, anchors, surrogate, margin)
+    if method == "dense":
+        if surrogate.name == "exponential":
+            # e^80 times a few thousand examples would overflow float32.
+            scores, anchors, weight = scores.double(), anchors.double(), weight.double()
+        return Dense(scores, anchors, weight, surrogate, margin)
+    if (method == "grid") != _is_smooth(surrogate):
+        raise ValueError(
+            f"method {method!r} does not suit surrogate {surrogate.name!r}: "
+            f"use {'grid' if _is_smooth(surrogate) else 'bucket'!r}, 'dense' or 'auto'"
+        )
+    bounds = _extremes(scores, anchors) if _is_smooth(surrogate) else ()
+    return Chunked(scores, anchors, weight, surrogate, margin, *bounds)
+
+
+def _is_smooth(surrogate: Surrogate) -> bool:
+    """Return whether the surrogate has no knots, so that its fast method is the grid."""
+    return surrogate.name in ("logistic", "sigmoid")
+
+
+def _extremes(scores: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]:
+    low, high = scores.aminmax(dim=-1)
+    first, last = anchors.aminmax(dim=-1)
+    return torch.minimum(low, first).double(), torch.maximum(high, last).double()
+
+
+def _fastest(scores: Tensor, anchors: Tensor, surrogate: Surrogate, margin: float) -> str:
+    if scores.numel() * anchors.shape[-1] <= DENSE_PAIRS:
+        return "dense"
+    if not _is_smooth(surrogate):
+        return "bucket"
+    low, high = _extremes(scores, anchors)
+    points = grid_points(float((high - low).max()), margin)
+    return "grid" if points * low.numel() <= MAX_POINTS else "dense"
+
+
+class _PairSums(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Tensor, anchors: Tensor, weight: Tensor, surrogate: Surrogate, margin: float, method: str
+    ) -> Tensor:
+        ctx.types = scores.dtype, anchors.dtype
+        dtype = weight.dtype
+        ctx.pairs = pairs(scores.to(dtype), anchors.to(dtype), weight, surrogate, margin, method)
+        sums: Tensor = ctx.pairs.sums()
+        return sums
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        of_scores, of_anchors = ctx.pairs.pull(cotangent)
+        return of_scores.to(ctx.types[0]), of_anchors.to(ctx.types[1]), None, None, None, None

@@ -1,0 +1,139 @@
+"""Pair sums when the scores do not fit one tensor: in chunks, or spread over processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from apmax import surrogates
+from apmax.exact.tables import table
+from apmax.surrogates import Surrogate
+
+
+class PairStream:
+    """`pair_sums` of scores that arrive in chunks, in three passes.
+
+    The first pass is yours: it collects the anchors (and, for logistic and sigmoid, the smallest and largest score).
+    The second adds the examples; then `sums()` is there. The third, after `backward`, gives their gradients.
+
+    Args:
+        anchors: (..., k) scores of the anchors.
+        surrogate: A name in `SURROGATES`, or a `Surrogate`.
+        margin: Its margin m, or its scale c.
+        low: (...,) the smallest of all scores; for logistic and sigmoid only.
+        high: (...,) the largest of all scores; for logistic and sigmoid only.
+
+    >>> scores, positive = torch.tensor([0.0, 1.0, 2.0]), torch.tensor([0.0, 0.0, 1.0])
+    >>> stream = PairStream(scores[2:], surrogate="smooth_step")
+    >>> for chunk in (slice(0, 2), slice(2, 3)):
+    ...     stream.add(scores[chunk], positive[chunk], 1 - positive[chunk])
+    >>> stream.sums()
+    tensor([[0.5000, 0.0000]], dtype=torch.float64)
+    """
+
+    def __init__(
+        self,
+        anchors: Tensor,
+        *,
+        surrogate: str | Surrogate = "squared_hinge",
+        margin: float = 1.0,
+        low: Tensor | float | None = None,
+        high: Tensor | float | None = None,
+    ) -> None:
+        lead = anchors.shape[:-1]
+        bounds = [
+            None if end is None else torch.as_tensor(end, dtype=torch.float64, device=anchors.device).expand(lead)
+            for end in (low, high)
+        ]
+        self.table = table(anchors, surrogates.get(surrogate, margin), margin, *bounds)
+
+    def add(self, scores: Tensor, positive: Tensor, negative: Tensor) -> None:
+        """Add a chunk: scores (..., m) and each example's weight as a positive and as a negative."""
+        self.table.add(scores.detach(), torch.stack([positive, negative]).double())
+
+    def reduce(self, group: dist.ProcessGroup | None = None) -> None:
+        """Join what the processes of `group` have added; all must hold the same anchors."""
+        dist.all_reduce(self.table.moments, group=group)
+
+    def sums(self) -> Tensor:
+        """Return (..., k, 2): for every anchor the sums over positives and over negatives."""
+        return self.table.sums().movedim(0, -1)
+
+    def backward(self, cotangent: Tensor) -> Tensor:
+        """Take d(objective)/d(sums), (..., k, 2), and return the anchors' own gradient, (..., k)."""
+        return self.table.backward(cotangent.movedim(-1, 0))
+
+    def gradient(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        """Return the gradient of a chunk's scores, (..., m), as examples; anchors have theirs from `backward`."""
+        return self.table.gradient(scores.detach(), torch.stack([positive, negative]).double())
+
+
+def pair_sums_across_ranks(
+    scores: Tensor,
+    anchors: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    surrogate: str | Surrogate = "squared_hinge",
+    margin: float = 1.0,
+    group: dist.ProcessGroup | None = None,
+) -> Tensor:
+    """Return `pair_sums` of the examples and anchors of all processes, the same (k, 2) array on each.
+
+    Arguments are this process's share, (n,) and (k,), of any length, as in `pair_sums`. What travels is the anchors
+    and their tables, O(k), never the scores. Every process must compute the same objective from the result; backward
+    then gives each its own scores' part of the joint gradient without further communication. (Under DDP, which
+    averages gradients, multiply the objective by the number of processes.)
+    """
+    surrogate = surrogates.get(surrogate, margin)
+    sums: Tensor = _AcrossRanks.apply(scores, anchors, positive, negative, surrogate, margin, group)
+    return sums.movedim(0, -1)
+
+
+class _AcrossRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        scores: Tensor,
+        anchors: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+        surrogate: Surrogate,
+        margin: float,
+        group: dist.ProcessGroup | None,
+    ) -> Tensor:
+        joined, ctx.start = _gather_ragged(anchors.detach().double(), group)
+        nothing = scores.new_full((1,), torch.inf, dtype=torch.float64)
+        ends = torch.stack([torch.cat([sign * scores.detach().double(), nothing]).min() for sign in (1, -1)])
+        dist.all_reduce(ends, dist.ReduceOp.MIN, group=group)
+        low, high = torch.minimum(ends[0], joined.min()), torch.maximum(-ends[1], joined.max())
+        ctx.table = table(joined, surrogate, margin, low, high)
+        ctx.table.add(scores, torch.stack([positive, negative]).double())
+        dist.all_reduce(ctx.table.moments, group=group)
+        ctx.save_for_backward(scores, anchors, positive, negative)
+        sums: Tensor = ctx.table.sums()
+        return sums
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        scores, anchors, positive, negative = ctx.saved_tensors
+        of_anchors = ctx.table.backward(cotangent)[ctx.start : ctx.start + anchors.shape[0]].to(anchors.dtype)
+        gradient = ctx.table.gradient(scores, torch.stack([positive, negative]).double()).to(scores.dtype)
+        return gradient, of_anchors, None, None, None, None, None
+
+
+def _gather_ragged(values: Tensor, group: dist.ProcessGroup | None) -> tuple[Tensor, int]:
+    """Return all processes' values in the order of ranks, and where this process's begin."""
+    world, rank = dist.get_world_size(group), dist.get_rank(group)
+    count = values.new_tensor([values.shape[0]], dtype=torch.long)
+    counts = [torch.empty_like(count) for _ in range(world)]
+    dist.all_gather(counts, count, group=group)
+    sizes = [int(size) for size in counts]
+    padded = values.new_zeros(max(sizes))
+    padded[: values.shape[0]] = values
+    parts = [torch.empty_like(padded) for _ in range(world)]
+    dist.all_gather(parts, padded, group=group)
+    return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)]), sum(sizes[:rank])

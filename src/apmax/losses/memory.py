@@ -1,0 +1,89 @@
+"""What `APLoss` remembers: for every training positive the running estimate u of its g."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Memory(nn.Module):
+    """A table (n₊, 2) of estimates, found by training row; nothing is held for negatives.
+
+    Args:
+        labels: The training labels, (n,) or (n, tasks).
+
+    Raises:
+        ValueError: There is no positive.
+    """
+
+    rows: Tensor
+    _values: Tensor
+
+    def __init__(self, labels: Tensor) -> None:
+        super().__init__()
+        self.num_rows = labels.shape[0]
+        self.tasks = labels.shape[1] if labels.ndim == 2 else None
+        rows = (labels if self.tasks is None else labels.mT.flatten()).eq(1).nonzero()[:, 0]
+        if rows.numel() == 0:
+            raise ValueError("labels must hold at least one positive (1), got none")
+        # Not persistent: both are saved by hand, so that loading can compare the rows.
+        self.register_buffer("rows", rows, persistent=False)
+        # The last line takes what must not be remembered, so that a write needs no data-dependent shape.
+        self.register_buffer("_values", torch.zeros(rows.numel() + 1, 2, device=rows.device), persistent=False)
+
+    @property
+    def u(self) -> Tensor:
+        """The estimates of (g¹, g²), (n₊, 2), in the order of `rows`; 0 where never visited."""
+        return self._values[:-1]
+
+    def find(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the place of training rows, (k,) or (tasks, k), and the key that `rows` holds there if they are in."""
+        if self.tasks is not None:
+            rows = rows + torch.arange(self.tasks, device=rows.device).unsqueeze(-1) * self.num_rows
+        return torch.searchsorted(self.rows, rows).clamp_max_(self.rows.numel() - 1), rows
+
+    def holds(self, slot: Tensor, key: Tensor) -> Tensor:
+        """Return whether what `find` returned are rows of positives."""
+        return self.rows[slot] == key
+
+    def read(self, slot: Tensor) -> Tensor:
+        """Return u at these places, (..., 2)."""
+        return self._values[slot]
+
+    def write(self, slot: Tensor, u: Tensor, allowed: Tensor) -> None:
+        """Store u at these places where `allowed`; allowed places must differ from each other."""
+        target = torch.where(allowed, slot, self.rows.numel())
+        self._values.index_copy_(0, target.flatten(), u.flatten(0, -2).to(self._values.dtype))
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[prefix + "u"] = self.u
+        destination[prefix + "rows"] = self.rows
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Take u from a saved loss, refusing one that was built from other positives."""
+        u, rows = state_dict.get(prefix + "u"), state_dict.get(prefix + "rows")
+        known = (prefix + "u", prefix + "rows")
+        own = {key: value for key, value in state_dict.items() if key not in known}
+        super()._load_from_state_dict(own, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        if u is None or rows is None:
+            missing_keys.extend(key for key in known if key not in state_dict)
+        elif rows.shape != self.rows.shape or not torch.equal(rows.to(self.rows.device), self.rows):
+            error_msgs.append(
+                f"{prefix}rows: the saved loss knows {rows.numel()} training positives, this one "
+                f"{self.rows.numel()} or others; build it from the same labels"
+            )
+        else:
+            self.u.copy_(u)

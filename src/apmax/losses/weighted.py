@@ -1,0 +1,90 @@
+"""A weighted sum of losses, which is itself a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from apmax import validation
+from apmax.losses.base import Batch, Loss
+
+
+class Weighted(Loss):
+    """The sum of several losses of `LOSSES`, each times its weight: `Σ_k weight_k · loss_k(scores, labels, index)`.
+
+    The terms stand in `terms` under their names; their state and parameters are in `state_dict` as `terms.ap.…`,
+    and `ascend` names theirs.
+
+    Args:
+        labels: The training labels, (n,) or (n, tasks), for every term.
+        terms: The weight of each loss, by its name in `LOSSES`; at least one, all above 0.
+        options: Hyper-parameters of a term by its name, as `{"ap": {"margin": 0.5}}`.
+        prevalence: For every term that does not set its own in `options`; see `Loss`.
+        sample_weight: See `Loss`.
+        validate: See `Loss`.
+
+    Raises:
+        ValueError: No terms, a name that is not in `LOSSES`, a weight that is not positive, options for no term.
+        TypeError: A hyper-parameter that its loss does not have.
+
+    >>> import torch
+    >>> loss = Weighted([0, 0, 0, 1], {"ce": 1.0, "focal": 0.5}, options={"focal": {"balance": None}})
+    >>> round(loss(torch.zeros(2), torch.tensor([0., 1.])).item(), 4)
+    0.7798
+    """
+
+    table: ClassVar[Mapping[str, type[Loss]]] = {}
+    """The losses that `terms` may name; the package sets it to `LOSSES`, which lists this module's siblings."""
+
+    def __init__(
+        self,
+        labels: Any,
+        terms: Mapping[str, float],
+        *,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
+        prevalence: float | str | None = None,
+        sample_weight: Any = None,
+        validate: bool = True,
+    ) -> None:
+        super().__init__(labels, prevalence=prevalence, sample_weight=sample_weight, validate=validate)
+        if not terms:
+            raise ValueError(f"terms must name at least one of {', '.join(self.table)}, got {terms!r}")
+        for name in terms:
+            validation.choice("terms", name, self.table)
+        for name in options or {}:
+            validation.choice("options", name, terms)
+        self.weights = {
+            name: validation.interval(f"terms[{name!r}]", weight, 0, closed="neither") for name, weight in terms.items()
+        }
+        shared = {"prevalence": prevalence, "sample_weight": sample_weight, "validate": validate}
+        self.terms = nn.ModuleDict(
+            {name: self.table[name](labels, **{**shared, **(options or {}).get(name, {})}) for name in terms}
+        )
+        self.ascend = tuple(f"terms.{name}.{own}" for name, term in self._terms() for own in term.ascend)  # type: ignore[misc]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell every term which epoch begins."""
+        for _, term in self._terms():
+            term.set_epoch(epoch)
+
+    def faults(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
+        """Return a scalar that is 0 if every term finds the batch sound: none has changed its state by then."""
+        # Losses that share a check make it once.
+        distinct = {type(term).faults: term for _, term in self._terms()}
+        return torch.stack([term.faults(scores, labels, index).double() for term in distinct.values()]).sum()
+
+    def explain(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> None:
+        """Raise what the first term that refuses the batch has to say."""
+        for _, term in self._terms():
+            term.explain(scores, labels, index)
+
+    def compute(self, batch: Batch) -> Tensor:
+        """Return the weighted sum of the terms."""
+        values = [self.weights[name] * term.compute(batch) for name, term in self._terms()]
+        return sum(values[1:], start=values[0])
+
+    def _terms(self) -> list[tuple[str, Loss]]:
+        return [(name, term) for name, term in self.terms.items() if isinstance(term, Loss)]

@@ -1,0 +1,31 @@
+"""How well scores rank: average precision, its relatives and their uncertainty; torch in, torch out.
+
+Scores are taken raw, on any scale, and never transformed, so that large logits do not tie. Ties and weights are exact,
+the arithmetic is float64, and one rule says what is undefined: a metric is NaN where its definition divides by zero
+(no positives; for AUROC also no negatives).
+"""
+
+from apmax.metrics.curves import (
+    PrecisionRecallCurve,
+    auprc,
+    auroc,
+    average_precision,
+    precision_at_k,
+    precision_recall_curve,
+    recall_at_k,
+)
+from apmax.metrics.intervals import Difference, Interval, average_precision_interval, paired_difference
+
+__all__ = [
+    "Difference",
+    "Interval",
+    "PrecisionRecallCurve",
+    "auprc",
+    "auroc",
+    "average_precision",
+    "average_precision_interval",
+    "paired_difference",
+    "precision_at_k",
+    "precision_recall_curve",
+    "recall_at_k",
+]

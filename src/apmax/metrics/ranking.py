@@ -1,0 +1,130 @@
+"""Scores and labels, checked, and each class sorted once: what every metric is computed from."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from apmax import validation
+
+
+class Ranked(NamedTuple):
+    """A group of examples in the order of their scores, the best first.
+
+    The last dimension runs over the m examples; several tasks stand in front, and then the row of a task with fewer
+    examples ends in infinite keys of weight 0.
+    """
+
+    keys: Tensor
+    """Negated scores in ascending order, (m,) or (tasks, m)."""
+    weight: Tensor | None
+    """Every example's weight in that order; None where each counts 1."""
+    cumulative: Tensor | None
+    """Weight of the first 0, 1, …, m examples."""
+    total: Tensor
+    """Weight of all examples, a scalar or (tasks,)."""
+
+    def above(self, keys: Tensor, *, ties: bool) -> Tensor:
+        """Return the weight of the examples strictly above each of `keys`, or with `ties` at or above it."""
+        place = torch.searchsorted(self.keys, keys, right=ties)
+        return place.double() if self.cumulative is None else self.cumulative.gather(-1, place)
+
+    def weighted_sum(self, values: Tensor) -> Tensor:
+        """Return the sum of `values`, one per example, times the weights."""
+        weight = self.keys.isfinite().double() if self.weight is None else self.weight
+        return (weight * values).sum(-1)
+
+
+class Sample(NamedTuple):
+    """Negated scores (n,) or (tasks, n), labels of that shape, and weights (n,) in float64 if there are any."""
+
+    keys: Tensor
+    labels: Tensor
+    weight: Tensor | None
+
+    def positives(self) -> Ranked:
+        """Return the ranked positives."""
+        return self.ranked(self.labels == 1)
+
+    def negatives(self) -> Ranked:
+        """Return the ranked negatives."""
+        return self.ranked(self.labels == 0)
+
+    def ranked(self, member: Tensor) -> Ranked:
+        """Return the examples of the mask `member`, ranked."""
+        if member.ndim == 1:
+            keys = self.keys[member]
+            weight = None if self.weight is None else self.weight[member]
+        else:
+            keys = self.keys.masked_fill(~member, torch.inf)
+            weight = None if self.weight is None else self.weight * member
+        count = member.sum(-1)
+        longest = int(count.max())
+        if weight is None:
+            return Ranked(_sort(keys)[..., :longest].contiguous(), None, None, count.double())
+        order = _argsort(keys)[..., :longest]
+        keys, weight = keys.gather(-1, order), weight.gather(-1, order)
+        cumulative = torch.nn.functional.pad(weight.cumsum(-1), (1, 0))
+        return Ranked(keys, weight, cumulative, cumulative[..., -1])
+
+
+def sample(scores: Any, labels: Any, sample_weight: Any = None, *, name: str = "scores") -> Sample:
+    """Return the checked arguments of a metric.
+
+    Args:
+        scores: (n,), (n, 1) or (n, tasks): tensor, array or list of finite numbers.
+        labels: 0/1 of that shape; NaN in (n, tasks) means "not measured".
+        sample_weight: (n,), not negative.
+        name: What the caller calls `scores`, for the message.
+
+    Raises:
+        ValueError: Shapes differ, scores are not finite, labels are not 0/1, weights are negative or all zero.
+    """
+    values = array(scores, name)
+    # Single precision would merge large whole numbers; half precision is contained in it.
+    values = validation.floating(values) if values.is_floating_point() else values.double()
+    values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+    truth = validation.label_array(array(labels, "labels")).to(values.device)
+    if values.shape != truth.shape:
+        raise ValueError(
+            f"{name} and labels must both have shape (n,) or (n, tasks), "
+            f"got {tuple(values.shape)} and {tuple(truth.shape)}"
+        )
+    validation.finite(values, name)
+    weight = None
+    if sample_weight is not None:
+        weight = validation.weights(array(sample_weight, "sample_weight"), values.shape[:1])
+        weight = weight.to(values.device, torch.float64)
+    return Sample(-values.T.contiguous(), truth.T, weight) if values.ndim == 2 else Sample(-values, truth, weight)
+
+
+def one_task(given: Sample) -> Sample:
+    """Return the sample if it has one task, and raise otherwise."""
+    if given.keys.ndim == 2:
+        raise ValueError(
+            f"scores and labels must be of one task, got {given.keys.shape[0]} tasks; take them one by one: "
+            "scores[measured, t], labels[measured, t] with measured = ~labels[:, t].isnan()"
+        )
+    return given
+
+
+def array(values: Any, name: str) -> Tensor:
+    """Return a tensor without history; arrays and lists are copied, for torch takes no read-only or reversed array."""
+    if isinstance(values, Tensor):
+        return values.detach()
+    try:
+        return torch.from_numpy(np.array(values))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be a tensor, array or list of numbers; {error}") from None
+
+
+# numpy's vectorised sorts are 2 times (with indices) to 20 times (without) faster than torch's on one thread.
+def _sort(keys: Tensor) -> Tensor:
+    return keys.sort(-1).values if keys.device.type != "cpu" else torch.from_numpy(np.sort(keys.numpy(), axis=-1))
+
+
+def _argsort(keys: Tensor) -> Tensor:
+    return keys.argsort(-1) if keys.device.type != "cpu" else torch.from_numpy(np.argsort(keys.numpy(), axis=-1))

@@ -1,0 +1,101 @@
+"""Several models of different seeds, their scores averaged; and the whole run in one call."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from apmax import validation
+from apmax.config import Run
+from apmax.train.files import read_records
+from apmax.train.heads import reset
+from apmax.train.loading import Data
+from apmax.train.loop import epochs
+from apmax.train.randomness import mix, preserved
+from apmax.train.records import Record
+from apmax.train.session import launch
+
+MEMBER = 2
+
+
+class Ensemble(nn.Module):
+    """The mean of its members' scores.
+
+    >>> members = [nn.Linear(1, 1, bias=False) for _ in range(2)]
+    >>> for value, member in enumerate(members):
+    ...     _ = nn.init.constant_(member.weight, value)
+    >>> Ensemble(members)(torch.ones(1, 1)).item()
+    0.5
+    """
+
+    def __init__(self, members: list[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, inputs: Any) -> Tensor:
+        """Return the mean score."""
+        return torch.stack([member(inputs) for member in self.members]).mean(0)
+
+
+class Result(NamedTuple):
+    """A finished run: the model (an `Ensemble` if several were asked for) and the records of all its epochs."""
+
+    model: nn.Module
+    records: list[Record]
+
+
+def fit(
+    model: nn.Module,
+    data: Data | tuple[Any, ...],
+    run: Run,
+    *,
+    directory: str | os.PathLike[str] | None = None,
+    resume: bool | str = False,
+    progress: bool = False,
+) -> Result:
+    """Train to the end and return the model with its records, those before a resume included.
+
+    With `run.ensemble = k` the model given is the first of k; the others are copies of it, re-initialised by
+    their own seeds, and each has its own sub-directory `member-0`, `member-1`, …
+
+    >>> from torch.utils.data import TensorDataset
+    >>> from apmax.config import Stage
+    >>> x = torch.linspace(-1, 1, 64)[:, None]
+    >>> split = TensorDataset(x, (x[:, 0] > 0.5).float())
+    >>> run = Run(stages=(Stage(epochs=2),), ensemble=3, accelerator="cpu")
+    >>> result = fit(nn.Linear(1, 1), (split, split), run)
+    >>> len(result.model.members), len(result.records)
+    (3, 6)
+    """
+    fabric = launch(run, directory)
+    models = members_of(model, run.ensemble, seed=run.seed)
+    records: list[Record] = []
+    for number, member in enumerate(models):
+        # The first member is the run without an ensemble, to the bit.
+        seed = mix(run.seed, MEMBER, number) >> 1 if number else run.seed
+        own = dataclasses.replace(run, seed=seed, ensemble=1)
+        place = None if directory is None else Path(directory) / (f"member-{number}" if run.ensemble > 1 else "")
+        new = list(
+            epochs(member, data, own, directory=place, resume=resume, progress=progress, fabric=fabric, member=number)
+        )
+        fabric.barrier()
+        records += new if place is None else read_records(place)
+    return Result(models[0] if run.ensemble == 1 else Ensemble(models).eval(), records)
+
+
+def members_of(model: nn.Module, count: int, *, seed: int) -> list[nn.Module]:
+    """Return the model and `count - 1` re-initialised copies of it, the same for the same seed."""
+    validation.whole("ensemble", count, 1)
+    models = [model]
+    for number in range(1, count):
+        with preserved(torch.device("cpu")):
+            again = copy.deepcopy(model)
+            reset(again, [name for name, _ in again.named_children()] or [""], seed=mix(seed, MEMBER, number))
+        models.append(again)
+    return models

@@ -1,0 +1,27 @@
+"""Why a run ends before its time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class DivergedError(RuntimeError):
+    """The loss, the scores or the weights stopped being finite.
+
+    `step` is the optimiser step (from 1), `rows` the training rows of its batch.
+    """
+
+    def __init__(self, what: str, *, step: int, rows: Sequence[int], lr: float) -> None:
+        self.step, self.rows = step, list(rows)
+        shown = ", ".join(map(str, self.rows[:10])) + (", …" if len(self.rows) > 10 else "")
+        super().__init__(
+            f"{what} at step {step}, training rows {shown}; look for NaN or huge values in the inputs of these rows, "
+            f"or lower optimizer.lr (now {lr:g}). The last checkpoint is from before and can be resumed."
+        )
+
+
+class Terminated(SystemExit):
+    """SIGTERM came: the run was checkpointed and ends with the shell's code for it, 143."""
+
+    def __init__(self) -> None:
+        super().__init__(128 + 15)

@@ -1,0 +1,108 @@
+"""A model's scores over a whole dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from apmax.train.loading import batches
+from apmax.train.randomness import preserved
+
+EVALUATION = -1
+"""The epoch that examples are seeded with where nothing is trained: a dataset then draws the same every time."""
+
+
+@torch.no_grad()
+def score_rows(
+    module: nn.Module,
+    dataset: Any,
+    rows: list[int],
+    *,
+    batch_size: int,
+    seed: int,
+    device: torch.device,
+    workers: int = 0,
+    collate: Callable[[list[Any]], Any] | None = None,
+) -> Tensor:
+    """Return the scores of these rows in evaluation mode, (len(rows),) or (len(rows), tasks), on `device`."""
+    chunks = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
+    module.eval()
+    loader = batches(dataset, chunks, seed=seed, epoch=EVALUATION, workers=workers, collate=collate)
+    return torch.cat([one_column(module(move(inputs, device))) for inputs, _ in loader])
+
+
+def predict(
+    model: nn.Module,
+    dataset: Any,
+    *,
+    batch_size: int = 1024,
+    workers: int = 0,
+    collate: Callable[[list[Any]], Any] | None = None,
+) -> Tensor:
+    """Return the model's scores of every example of `dataset`, on the CPU; the model's mode is left as it was.
+
+    >>> from torch.utils.data import TensorDataset
+    >>> model = nn.Linear(2, 1, bias=False)
+    >>> _ = nn.init.ones_(model.weight)
+    >>> predict(model, TensorDataset(torch.tensor([[1.0, 2.0], [0.0, 1.0]])))
+    tensor([3., 1.])
+    """
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    modes = {module: module.training for module in model.modules()}
+    rows = list(range(len(dataset)))
+    try:
+        with preserved(device):
+            return score_rows(
+                model,
+                dataset,
+                rows,
+                batch_size=batch_size,
+                seed=0,
+                device=device,
+                workers=workers,
+                collate=collate,
+            ).cpu()
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+def one_column(scores: Tensor) -> Tensor:
+    """Return scores of shape (B, 1) as (B,).
+
+    Raises:
+        ValueError: Not one row of scores per example.
+    """
+    if not isinstance(scores, Tensor) or scores.ndim not in (1, 2):
+        shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        raise ValueError(f"the model must return scores of shape (B,), (B, 1) or (B, tasks), got {shape}")
+    return scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores
+
+
+def move(value: Any, device: torch.device) -> Any:
+    """Return `value` with its tensors on `device`: a tensor, a collection of them, or anything with `.to`."""
+    if hasattr(value, "to"):
+        return value if isinstance(value, Tensor) and value.device == device else value.to(device)
+    if isinstance(value, dict):
+        return {key: move(part, device) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        parts = [move(part, device) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return value
+
+
+def padded_share(rows: int, *, rank: int, world_size: int) -> list[int]:
+    """Return the rows of one process, every world_size-th; all processes get equally many, some of them twice.
+
+    >>> padded_share(5, rank=1, world_size=2)
+    [1, 3, 0]
+    """
+    return [(rank + k * world_size) % rows for k in range(-(-rows // world_size))]
+
+
+def in_order(parts: Tensor, rows: int) -> Tensor:
+    """Return (world_size, share, ...) scores of padded shares as (rows, ...), in the order of the rows."""
+    return parts.transpose(0, 1).flatten(0, 1)[:rows]

@@ -1,0 +1,161 @@
+"""Checkpoints: whole or refused, and never code."""
+
+import os
+import pickle
+import zipfile
+from collections import OrderedDict
+
+import pytest
+import torch
+
+from apmax import checkpoint
+from apmax.checkpoint import CheckpointError
+
+STATE = {
+    "model": OrderedDict(w=torch.arange(6.0).reshape(2, 3)),
+    "steps": [1, 2],
+    "lr": 0.1,
+    "name": "x",
+    "none": None,
+    "betas": (0.9, 0.999),
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "checkpoint.pt"
+
+
+def test_what_is_saved_comes_back(path):
+    checkpoint.save(path, STATE)
+    loaded = checkpoint.load(path)
+    assert torch.equal(loaded["model"]["w"], STATE["model"]["w"])
+    assert {k: v for k, v in loaded.items() if k != "model"} == {k: v for k, v in STATE.items() if k != "model"}
+
+
+def test_plain_torch_load_reads_it_with_weights_only(path):
+    checkpoint.save(path, STATE)
+    assert torch.load(path, weights_only=True)["state"]["steps"] == [1, 2]
+
+
+def test_the_previous_checkpoint_is_kept(path):
+    checkpoint.save(path, {"step": 1})
+    checkpoint.save(path, {"step": 2})
+    checkpoint.save(path, {"step": 3})
+    assert checkpoint.load(path)["step"] == 3
+    assert checkpoint.load(checkpoint.previous(path))["step"] == 2
+
+
+def test_nothing_is_left_beside_it(path):
+    checkpoint.save(path, {"step": 1})
+    checkpoint.save(path, {"step": 2})
+    assert sorted(p.name for p in path.parent.iterdir()) == ["checkpoint.previous.pt", "checkpoint.pt"]
+
+
+@pytest.mark.parametrize("part", [0.0, 0.1, 0.5, 0.99])
+def test_a_truncated_checkpoint_is_refused_and_names_the_one_before(path, part):
+    checkpoint.save(path, STATE)
+    checkpoint.save(path, STATE)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(part * len(content))])
+    with pytest.raises(CheckpointError, match=r"truncated.*checkpoint\.previous\.pt"):
+        checkpoint.load(path)
+
+
+def test_any_flipped_byte_of_the_weights_is_noticed(path):
+    checkpoint.save(path, STATE)
+    content = path.read_bytes()
+    weights = content.index(STATE["model"]["w"].numpy().tobytes())
+    for offset in range(24):
+        damaged = bytearray(content)
+        damaged[weights + offset] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match="damaged"):
+            checkpoint.load(path)
+
+
+def test_a_foreign_torch_file_is_refused(path):
+    torch.save({"model": torch.zeros(2)}, path)
+    with pytest.raises(CheckpointError, match="not written by apmax"):
+        checkpoint.load(path)
+
+
+def test_a_text_file_is_refused(path):
+    path.write_text("hello")
+    with pytest.raises(CheckpointError, match="truncated or not a checkpoint"):
+        checkpoint.load(path)
+
+
+def test_a_newer_checkpoint_is_refused_and_says_to_upgrade(path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "VERSION", 2)
+    checkpoint.save(path, STATE)
+    monkeypatch.undo()
+    with pytest.raises(CheckpointError, match="upgrade apmax"):
+        checkpoint.load(path)
+
+
+class Harmful:
+    def __reduce__(self):
+        return os.mkdir, ("harm-was-done",)
+
+
+def test_reading_never_executes_code(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"format": checkpoint.FORMAT, "version": 1, "apmax": "0", "state": Harmful()}, path)
+    with zipfile.ZipFile(path) as archive:
+        assert b"harm-was-done" in archive.read(next(n for n in archive.namelist() if n.endswith("data.pkl")))
+    with pytest.raises(CheckpointError, match="not written by apmax"):
+        checkpoint.load(path)
+    assert not (tmp_path / "harm-was-done").exists()
+
+
+def test_a_bare_pickle_is_refused(path):
+    path.write_bytes(pickle.dumps({"format": checkpoint.FORMAT}))
+    with pytest.raises(CheckpointError):
+        checkpoint.load(path)
+
+
+def test_state_that_could_only_be_read_by_executing_code_is_not_written(path):
+    checkpoint.save(path, {"step": 1})
+    with pytest.raises(CheckpointError, match=r"state\.model\.extra is a set"):
+        checkpoint.save(path, {"model": {"extra": {1}}})
+    assert checkpoint.load(path)["step"] == 1
+
+
+def test_a_crash_between_the_two_renames_leaves_a_usable_checkpoint(path, monkeypatch):
+    checkpoint.save(path, {"step": 1})
+    replace = type(path).replace
+
+    def crash_at_second(self, target):
+        if self.name.endswith(".writing"):
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    monkeypatch.setattr(type(path), "replace", crash_at_second)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.save(path, {"step": 2})
+    monkeypatch.undo()
+    assert checkpoint.load(path)["step"] == 1
+
+
+def test_a_crash_while_writing_leaves_the_old_checkpoint(path, monkeypatch):
+    checkpoint.save(path, {"step": 1})
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("no space left")))
+    with pytest.raises(OSError, match="no space"):
+        checkpoint.save(path, {"step": 2})
+    monkeypatch.undo()
+    assert checkpoint.load(path)["step"] == 1
+
+
+def test_the_file_is_synced_before_it_is_renamed_and_the_directory_after(path, monkeypatch):
+    calls = []
+    fsync, replace = os.fsync, type(path).replace
+    monkeypatch.setattr(os, "fsync", lambda fd: (calls.append("sync"), fsync(fd)))
+    monkeypatch.setattr(type(path), "replace", lambda self, to: (calls.append("rename"), replace(self, to))[1])
+    checkpoint.save(path, {"step": 1})
+    assert calls == ["sync", "rename", "sync"]
+
+
+def test_a_missing_checkpoint_is_a_file_not_found_error(path):
+    with pytest.raises(FileNotFoundError, match="no checkpoint"):
+        checkpoint.load(path)

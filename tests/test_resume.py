@@ -1,0 +1,370 @@
+"""Resuming to the bit: interruptions at every step in one process, and real kills of real processes."""
+
+import dataclasses
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+from apmax import checkpoint
+from apmax.checkpoint import CheckpointError
+from apmax.config import Checkpoints, ExactHead, Optimizer, Run, Sampler, Schedule, Stage
+from apmax.losses import LOSSES
+from apmax.train import Terminated, epochs, fit, read_records
+from apmax.train.session import Pace
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Tiny tensors gain nothing from threads, and lose much where others compute too."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def split(rows, seed):
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(rows, 4, generator=generator)
+    return TensorDataset(inputs, (inputs[:, 0] + torch.randn(rows, generator=generator) > 1.2).float())
+
+
+TRAIN, VALID = split(96, 1), split(60, 2)
+POSITIVE = Sampler(name="positive", batch_size=32, num_pos=4)
+
+
+class Network(nn.Module):
+    """Everything that has state or draws random numbers; interrupted at a chosen training step."""
+
+    def __init__(self, stop_at=None, stop=KeyboardInterrupt):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(0.3))
+        self.head = nn.Linear(6, 1)
+        self.stop_at, self.stop, self.steps = stop_at, stop, 0
+
+    def forward(self, inputs):
+        if self.training:
+            self.steps += 1
+            if self.steps == self.stop_at:
+                if self.stop is not KeyboardInterrupt:
+                    self.stop()
+                else:
+                    raise KeyboardInterrupt
+        return self.head(self.body(inputs))
+
+
+def two_stages(loss="smooth_ap", every_steps=1, **fields):
+    first = Stage(epochs=2, ema=0.9, optimizer=Optimizer(lr=0.01), schedule=Schedule(name="cosine"))
+    first = dataclasses.replace(first, sampler=Sampler(batch_size=32))
+    second = Stage(
+        loss={loss: 1.0, "ce": 1.0} if loss != "ce" else "ce",
+        epochs=2,
+        optimizer=Optimizer(name="sgd", lr=0.05, momentum=0.9, proximal=0.1, proximal_every=1),
+        sampler=POSITIVE,
+        reset=("head",),
+    )
+    return Run(stages=(first, second), accelerator="cpu", checkpoints=Checkpoints(every_steps=every_steps), **fields)
+
+
+def finished(run, directory, model=None, resume=True):
+    model = model or Network()
+    list(epochs(model, (TRAIN, VALID), run, directory=directory, resume=resume))
+    return model.state_dict()
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def without_time(records):
+    return [dataclasses.replace(record, seconds=0.0) for record in records]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("uninterrupted")
+    return finished(two_stages(), directory, resume=False), without_time(read_records(directory))
+
+
+@pytest.mark.parametrize("every_steps", [1, 4])
+@pytest.mark.parametrize("stop_at", range(1, 13))
+def test_stopped_before_any_step_and_resumed_the_weights_and_records_are_the_same(
+    stop_at, every_steps, uninterrupted, tmp_path
+):
+    run = two_stages(every_steps=every_steps)
+    with pytest.raises(KeyboardInterrupt):
+        finished(run, tmp_path, Network(stop_at))
+    weights, records = uninterrupted
+    assert same(finished(run, tmp_path), weights)
+    assert without_time(read_records(tmp_path)) == records
+
+
+def test_the_cases_above_are_all_steps(uninterrupted):
+    assert uninterrupted[1][-1].step == 12
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_loss_resumes_to_the_bit(loss, tmp_path):
+    run = two_stages(loss)
+    with pytest.raises(KeyboardInterrupt):
+        finished(run, tmp_path / "stopped", Network(12))
+    assert same(finished(run, tmp_path / "stopped"), finished(run, tmp_path / "whole"))
+
+
+def test_it_resumes_through_many_stops(uninterrupted, tmp_path):
+    run = two_stages(every_steps=2)
+    for _ in range(20):
+        model = Network(4)
+        try:
+            weights = finished(run, tmp_path, model)
+            break
+        except KeyboardInterrupt:
+            continue
+    assert same(weights, uninterrupted[0])
+
+
+def test_workers_do_not_change_what_is_resumed(tmp_path):
+    class Noisy(Dataset):
+        labels = TRAIN.tensors[1]
+
+        def __getitem__(self, row):
+            return TRAIN.tensors[0][row] + torch.randn(4), self.labels[row]
+
+        def __len__(self):
+            return len(self.labels)
+
+    results = []
+    for workers, stop_at in ((0, None), (2, None), (2, 9)):
+        run, directory = two_stages(workers=workers), tmp_path / f"{workers}-{stop_at}"
+        if stop_at is not None:
+            with pytest.raises(KeyboardInterrupt):
+                list(epochs(Network(stop_at), (Noisy(), VALID), run, directory=directory))
+        model = Network()
+        list(epochs(model, (Noisy(), VALID), run, directory=directory, resume=True))
+        results.append(model.state_dict())
+    assert same(results[0], results[1])
+    assert same(results[0], results[2])
+
+
+def test_resuming_with_more_epochs_trains_them(tmp_path):
+    def run(count):
+        stage = Stage(epochs=count, ema=0.9, sampler=POSITIVE)
+        return Run(stages=(stage,), accelerator="cpu")
+
+    finished(run(2), tmp_path / "more")
+    weights = finished(run(5), tmp_path / "more")
+    assert [record.epoch for record in read_records(tmp_path / "more")] == [1, 2, 3, 4, 5]
+    assert same(weights, finished(run(5), tmp_path / "whole"))
+
+
+def test_resuming_what_is_complete_trains_nothing_and_gives_the_same_model(uninterrupted, tmp_path):
+    first = finished(two_stages(), tmp_path)
+    model = Network()
+    assert list(epochs(model, (TRAIN, VALID), two_stages(), directory=tmp_path, resume=True)) == []
+    assert same(model.state_dict(), first)
+    assert same(first, uninterrupted[0])
+
+
+def test_an_added_stage_is_trained(tmp_path):
+    run = two_stages()
+    finished(run, tmp_path)
+    longer = dataclasses.replace(run, stages=(*run.stages, ExactHead(l2=(1e-3,), max_iter=5)))
+    finished(longer, tmp_path)
+    assert [record.stage for record in read_records(tmp_path)][-1] == "exact head"
+    assert len(read_records(tmp_path)) == 5
+
+
+def test_a_stage_that_stopped_early_goes_on_with_more_patience(tmp_path):
+    def run(patience):
+        stage = Stage(epochs=12, patience=patience, smooth=1, optimizer=Optimizer(lr=0.5))
+        return Run(stages=(stage,), accelerator="cpu")
+
+    finished(run(1), tmp_path / "patient")
+    early = len(read_records(tmp_path / "patient"))
+    assert early < 12
+    weights = finished(run(12), tmp_path / "patient")
+    assert len(read_records(tmp_path / "patient")) == 12
+    assert same(weights, finished(run(12), tmp_path / "whole"))
+
+
+def test_an_ensemble_resumes_in_the_member_that_was_stopped(tmp_path):
+    run = dataclasses.replace(two_stages(), ensemble=2)
+    whole = fit(Network(), (TRAIN, VALID), run, directory=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        fit(Network(9), (TRAIN, VALID), run, directory=tmp_path / "stopped")
+    again = fit(Network(), (TRAIN, VALID), run, directory=tmp_path / "stopped", resume=True)
+    assert same(again.model.state_dict(), whole.model.state_dict())
+    assert without_time(again.records) == without_time(whole.records)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 1}, "seed was 0"),
+        ({"stages": (two_stages().stages[0],)}, "only 1"),
+        ({"stages": (Stage(epochs=3), two_stages().stages[1])}, "stage 1 .* differs"),
+        ({"stages": (two_stages().stages[0], Stage(epochs=2))}, "stage 2 .* differs"),
+    ],
+)
+def test_another_run_cannot_be_resumed(change, message, tmp_path):
+    finished(two_stages(), tmp_path)
+    with pytest.raises(ValueError, match=message):
+        epochs(Network(), (TRAIN, VALID), dataclasses.replace(two_stages(), **change), directory=tmp_path, resume=True)
+
+
+def test_other_data_cannot_be_resumed(tmp_path):
+    finished(two_stages(), tmp_path)
+    other = TensorDataset(TRAIN.tensors[0] + 1, TRAIN.tensors[1])
+    with pytest.raises(ValueError, match="other data"):
+        epochs(Network(), (other, VALID), two_stages(), directory=tmp_path, resume=True)
+
+
+def test_a_damaged_checkpoint_is_refused_and_the_previous_one_gives_the_same_weights(uninterrupted, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        finished(two_stages(), tmp_path, Network(10))
+    file = tmp_path / "checkpoint.pt"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match=r"checkpoint\.previous\.pt"):
+        epochs(Network(), (TRAIN, VALID), two_stages(), directory=tmp_path, resume=True)
+    model = Network()
+    list(epochs(model, (TRAIN, VALID), two_stages(), directory=tmp_path, resume="previous"))
+    assert same(model.state_dict(), uninterrupted[0])
+
+
+def test_sigterm_saves_and_exits_with_the_shells_code(uninterrupted, tmp_path):
+    run = dataclasses.replace(two_stages(), checkpoints=Checkpoints(every_seconds=1e9))
+    before = signal.getsignal(signal.SIGTERM)
+    model = Network(6, stop=lambda: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(Terminated) as caught:
+        finished(run, tmp_path, model)
+    assert (caught.value.code, checkpoint.load(tmp_path / "checkpoint.pt")["step"]) == (143, 6)
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert same(finished(run, tmp_path), uninterrupted[0])
+
+
+def test_checkpoints_are_paced_by_their_cost(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    pace = Pace(Checkpoints(share=0.01))
+    pace.saved(step=1, cost=0.5)
+    now[0] += 49
+    assert not pace.due(step=1000)
+    now[0] += 2
+    assert pace.due(step=1001)
+
+
+def test_the_pace_may_be_set_by_steps_or_seconds(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    by_steps, by_seconds = Pace(Checkpoints(every_steps=3)), Pace(Checkpoints(every_seconds=5))
+    assert [by_steps.due(step) for step in (2, 3)] == [False, True]
+    assert not by_seconds.due(100)
+    now[0] = 5
+    assert by_seconds.due(101)
+
+
+SCRIPT = Path(__file__).with_name("training_script.py")
+
+
+def start(directory, **settings):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    arguments = [sys.executable, str(SCRIPT), json.dumps({"directory": str(directory), **settings})]
+    return subprocess.Popen(arguments, env=environment, start_new_session=True, stderr=subprocess.PIPE)
+
+
+def run_to_the_end(directory, **settings):
+    process = start(directory, **settings)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors.decode()[-3000:]
+    return torch.load(Path(directory) / "model.pt", weights_only=True)
+
+
+def kill_after_first_step(process, directory, delay):
+    """Wait until the run trains, then a little, then kill -9 the process and all it started."""
+    marker = Path(directory) / "training"
+    deadline = time.monotonic() + 120
+    while not marker.exists():
+        assert process.poll() is None, process.stderr.read().decode()[-3000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(delay)
+    finished_already = process.poll() is not None
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stderr.close()
+    marker.unlink()
+    return not finished_already
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("devices", "workers"), [(1, 0), (1, 2), (2, 0), (2, 1)])
+def test_killed_at_random_moments_and_resumed_the_weights_are_the_same(devices, workers, tmp_path):
+    settings = {"devices": devices, "workers": workers}
+    whole = run_to_the_end(tmp_path / "whole", **settings)
+    moments = random.Random(devices * 10 + workers)
+    kills = 0
+    for _ in range(3):
+        process = start(tmp_path / "killed", **settings)
+        kills += kill_after_first_step(process, tmp_path / "killed", moments.uniform(0.0, 0.6))
+    assert kills == 3
+    assert same(run_to_the_end(tmp_path / "killed", **settings), whole)
+    records = read_records(tmp_path / "killed")
+    assert [record.epoch for record in records] == [1, 2, 3, 1, 2, 3]
+
+
+@pytest.mark.slow
+def test_a_process_that_kills_itself_at_a_random_step_resumes_to_the_same_weights(tmp_path):
+    whole = run_to_the_end(tmp_path / "whole")
+    for step in random.Random(1).sample(range(1, 40), 3):
+        process = start(tmp_path / "killed", kill_at=step)
+        process.communicate(timeout=120)
+        assert process.returncode == -signal.SIGKILL
+    assert same(run_to_the_end(tmp_path / "killed"), whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [1, 2])
+def test_sigterm_to_one_process_saves_and_stops_them_all(devices, tmp_path):
+    whole = run_to_the_end(tmp_path / "whole", devices=devices)
+    process = start(tmp_path / "stopped", devices=devices, every_seconds=1e9)
+    while not (tmp_path / "stopped" / "training").exists():
+        assert process.poll() is None, process.stderr.read().decode()[-3000:]
+        time.sleep(0.01)
+    process.terminate()
+    process.communicate(timeout=120)
+    assert process.returncode == 143
+    assert checkpoint.load(tmp_path / "stopped" / "checkpoint.pt")["step"] > 0
+    assert same(run_to_the_end(tmp_path / "stopped", devices=devices), whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("optimizer", "precision", "tolerance"), [("sgd", "32-true", 1e-5), ("adam", "64-true", 1e-9)])
+@pytest.mark.parametrize("loss", ["ce", "ap"])
+def test_one_and_two_processes_give_the_same_weights(loss, optimizer, precision, tolerance, tmp_path):
+    settings = {"plain": True, "optimizer": optimizer, "precision": precision, "loss": loss}
+    one = run_to_the_end(tmp_path / "one", devices=1, **settings)
+    two = run_to_the_end(tmp_path / "two", devices=2, **settings)
+    for name in one:
+        torch.testing.assert_close(one[name], two[name], rtol=tolerance, atol=tolerance)
+    first, second = (read_records(tmp_path / name)[-1] for name in ("one", "two"))
+    assert first.train.ap == pytest.approx(second.train.ap, abs=1e-3)
+    assert first.valid.ap == pytest.approx(second.valid.ap, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_under_torchrun_the_weights_are_those_of_fabrics_own_processes(tmp_path):
+    own = run_to_the_end(tmp_path / "own", devices=2, plain=True)
+    settings = json.dumps({"directory": str(tmp_path / "torchrun"), "devices": 2, "plain": True})
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", str(SCRIPT), settings]
+    subprocess.run(command, check=True, timeout=300, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert same(torch.load(tmp_path / "torchrun" / "model.pt", weights_only=True), own)

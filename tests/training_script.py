@@ -1,0 +1,97 @@
+"""A training run for tests that kill it: settings come as JSON, it resumes from its directory if it can."""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from apmax.config import Checkpoints, Optimizer, Run, Sampler, Schedule, Stage
+from apmax.train import epochs
+
+
+class Augmented(Dataset):
+    def __init__(self, rows, seed, noise):
+        generator = torch.Generator().manual_seed(seed)
+        self.inputs = torch.randn(rows, 4, generator=generator)
+        self.labels = (self.inputs[:, 0] + torch.randn(rows, generator=generator) > 1.2).float()
+        self.noise = noise
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, row):
+        return self.inputs[row] + self.noise * torch.randn(4), self.labels[row]
+
+
+class Network(nn.Module):
+    """Batch norm and dropout, unless plain; says that it trains, dawdles, and may kill its own process."""
+
+    def __init__(self, directory, *, plain, kill_at):
+        super().__init__()
+        torch.manual_seed(0)
+        layers = (
+            [nn.Linear(4, 8), nn.ReLU()] if plain else [nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout()]
+        )
+        self.body, self.head = nn.Sequential(*layers), nn.Linear(8, 1)
+        self.directory, self.kill_at, self.steps = Path(directory), kill_at, 0
+
+    def forward(self, inputs):
+        if self.training:
+            self.steps += 1
+            if self.steps == 2:
+                (self.directory / "training").touch()
+            if self.steps == self.kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self.kill_at is None:
+                time.sleep(0.02)
+        return self.head(self.body(inputs))
+
+
+def main(
+    directory,
+    *,
+    devices=1,
+    workers=0,
+    kill_at=None,
+    plain=False,
+    optimizer="adam",
+    precision="32-true",
+    loss="ap",
+    every_seconds=None,
+):
+    rate = 0.05 if optimizer == "sgd" else 0.01
+    shared = {"optimizer": Optimizer(name=optimizer, lr=rate)}
+    first = Stage(epochs=3, sampler=Sampler(batch_size=48), ema=0.9, schedule=Schedule(name="cosine"), **shared)
+    terms = {"ce": 1.0} if loss == "ce" else {loss: 1.0, "ce": 1.0}
+    second = Stage(
+        loss=terms, epochs=3, sampler=Sampler(name="positive", batch_size=32, num_pos=4), name="joint", **shared
+    )
+    if plain:
+        first, second = (
+            Stage(loss=stage.loss, epochs=1, smooth=1, sampler=stage.sampler, **shared) for stage in (first, second)
+        )
+    pace = Checkpoints(every_steps=None if every_seconds else 3, every_seconds=every_seconds)
+    run = Run(
+        stages=(first, second),
+        accelerator="cpu",
+        devices=devices,
+        workers=workers,
+        precision=precision,
+        checkpoints=pace,
+    )
+    noise = 0.0 if plain else 0.1
+    data = Augmented(301, 1, noise), Augmented(101, 2, 0.0)
+    model = Network(directory, plain=plain, kill_at=kill_at)
+    for _ in epochs(model, data, run, directory=directory, resume=True):
+        pass
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(**json.loads(sys.argv[1]))
