@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import tempfile
 import time
@@ -40,7 +41,7 @@ def between_steps(model: nn.Module, train: Callable[[], object]) -> float:
     hook = model.register_forward_pre_hook(lambda *_: moments.append(time.perf_counter()))
     train()
     hook.remove()
-    return statistics.median(after - before for before, after in zip(moments, moments[1:], strict=False))
+    return statistics.median(after - before for before, after in itertools.pairwise(moments))
 
 
 def bare_loop(model: nn.Module, data: TensorDataset, name: str) -> None:

@@ -116,8 +116,8 @@ class Objective(Table):
 class Checkpoints(Table):
     """When a checkpoint is written, besides the end of the run and SIGTERM.
 
-    `every_steps` and `every_seconds` say so outright. With neither, one is written as soon as it would cost no more
-    than `share` of the time since the last.
+    `every_steps` and `every_seconds` say so outright. With neither, one is written as often as all of them together
+    take no more than `share` of the run's time: every few seconds for a small model, less often where writing is dear.
     """
 
     every_steps: int | None = None

@@ -1,5 +1,6 @@
 """The losses: one signature for all, listed in `LOSSES`."""
 
+from apmax.losses.average_precision import APLoss
 from apmax.losses.base import Loss
 from apmax.losses.listwise import FastAP, SmoothAP
 from apmax.losses.minmax import AUCM, MinMax
@@ -10,6 +11,7 @@ __all__ = [
     "AUCM",
     "LDAM",
     "LOSSES",
+    "APLoss",
     "ClassBalanced",
     "CrossEntropy",
     "FastAP",
@@ -29,6 +31,7 @@ LOSSES: dict[str, type[Loss]] = {
     "smooth_ap": SmoothAP,
     "fast_ap": FastAP,
     "minmax": MinMax,
+    "ap": APLoss,
 }
 
 Weighted.table = LOSSES

@@ -174,6 +174,9 @@ class APLoss(Loss):
         g = torch.stack([positives, positives + negatives * negative_scale], -1)
         u = self._remember(g, complete, batch, where, weight, first) if batch.rows is not None and self.training else g
         above, everything = u.unbind(-1)
+        if weight is not None:
+            # A task without a measured label in the batch has nothing to divide.
+            everything = torch.where(everything > 0, everything, 1)
         precision = above / everything
         if weight is None:
             share: Tensor | float = 1 / where.shape[-1]

@@ -160,23 +160,24 @@ class Pace:
 
     def __init__(self, wanted: config.Checkpoints) -> None:
         self.wanted = wanted
-        self.step, self.time = 0, time.monotonic()
+        self.step, self.time, self.started = 0, time.monotonic(), time.monotonic()
+        self.spent = 0.0
         # Before the first is written its cost is unknown; this is a cautious guess for a small model.
         self.cost = 0.02
-        self.spent = 0.0
 
     def due(self, step: int) -> bool:
-        """Tell whether it is time, by steps, by seconds, or by what a checkpoint costs."""
-        every_steps, every_seconds = self.wanted.every_steps, self.wanted.every_seconds
+        """Tell whether it is time: by steps, by seconds, or because all of them together stay within their share."""
+        now, every_steps, every_seconds = time.monotonic(), self.wanted.every_steps, self.wanted.every_seconds
         if every_steps is None and every_seconds is None:
-            return time.monotonic() - self.time >= self.cost / self.wanted.share
+            return self.spent + self.cost <= self.wanted.share * (now - self.started)
         by_steps = every_steps is not None and step - self.step >= every_steps
-        return by_steps or (every_seconds is not None and time.monotonic() - self.time >= every_seconds)
+        return by_steps or (every_seconds is not None and now - self.time >= every_seconds)
 
     def saved(self, step: int, cost: float) -> None:
-        """Take note of a checkpoint and what it cost."""
-        self.step, self.time, self.cost = step, time.monotonic(), cost
+        """Take note of a checkpoint and what it cost; the next is expected to cost as much as the dearest."""
+        self.step, self.time = step, time.monotonic()
         self.spent += cost
+        self.cost = max(self.cost, cost)
 
 
 def launch(run: Run, directory: str | os.PathLike[str] | None) -> Any:

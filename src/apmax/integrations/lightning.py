@@ -1,0 +1,101 @@
+"""A mix-in for a `LightningModule` that trains with one of apmax's losses.
+
+It imports nothing of Lightning, so that it serves `lightning` and `pytorch_lightning` alike.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from apmax.data.indexed import Indexed
+from apmax.labels import labels_of
+from apmax.optim import param_groups
+from apmax.samplers import MultiTaskBatchSampler, PositiveBatchSampler
+
+if TYPE_CHECKING:
+    from apmax.losses import Loss
+
+
+class RankingMixin:
+    """What a `LightningModule` with an attribute `loss` (any of `LOSSES`) needs besides its own code.
+
+    As a sub-module the loss is in every checkpoint, state and all, and moves with the model. The mix-in adds what
+    Lightning does not do: it tells the loss the epoch, joins the batches of all processes before the loss sees them, and
+    builds a loader whose sampler knows the process and, when resumed, the epoch. Put it before the base class:
+
+        class Model(RankingMixin, lightning.LightningModule):
+            def __init__(self, train_set):
+                super().__init__()
+                self.train_set = train_set
+                self.net = ...
+                self.loss = APLoss(train_set.labels)
+
+            def train_dataloader(self):
+                return self.positive_batches(self.train_set, batch_size=128, num_pos=16)
+
+            def training_step(self, batch, _):
+                inputs, labels, index = batch
+                return self.ranking_loss(self.net(inputs), labels, index)
+
+            def configure_optimizers(self):
+                return torch.optim.Adam(self.ranking_groups(lr=1e-3))
+
+    With several processes pass `use_distributed_sampler=False` to the `Trainer`: these batches are shared out already.
+    """
+
+    loss: Loss
+    current_epoch: int
+    trainer: Any
+
+    def on_train_epoch_start(self) -> None:
+        """Tell the loss which epoch begins."""
+        inherited = getattr(super(), "on_train_epoch_start", None)
+        if inherited is not None:
+            inherited()
+        self.loss.set_epoch(self.current_epoch)
+
+    def ranking_loss(self, scores: Tensor, labels: Tensor, index: Tensor) -> Tensor:
+        """Return the loss of the batches of all processes together; scores of shape (B, 1) are fine."""
+        if self.trainer.world_size == 1:
+            return self.loss(scores, labels, index)  # type: ignore[no-any-return]
+        from apmax.distributed import Gathered
+
+        return Gathered(self.loss)(scores, labels, index)  # type: ignore[no-any-return]
+
+    def ranking_groups(self, *, lr: float | None = None) -> list[dict[str, Any]]:
+        """Return parameter groups for any torch optimiser: the loss's dual variables ascend, if it has any."""
+        return param_groups(self, self.loss, lr=lr)  # type: ignore[arg-type]
+
+    def positive_batches(
+        self,
+        dataset: Any,
+        *,
+        batch_size: int = 64,
+        num_pos: int = 4,
+        seed: int = 0,
+        labels: Any = None,
+        num_workers: int = 0,
+        collate_fn: Any = None,
+    ) -> DataLoader[Any]:
+        """Return a loader of (input, label, row) batches with `num_pos` positives each; sizes are global.
+
+        Args:
+            dataset: Map-style, items (input, label); `Indexed` already or not.
+            batch_size: Rows in a batch of all processes together.
+            num_pos: Positives among them.
+            seed: Of the sampler.
+            labels: The dataset's labels if it does not know them.
+            num_workers: As in torch's `DataLoader`.
+            collate_fn: As in torch's `DataLoader`.
+        """
+        table = labels_of(dataset) if labels is None else labels_of(labels)
+        kind = PositiveBatchSampler if table.ndim == 1 else MultiTaskBatchSampler
+        rank, world_size = self.trainer.global_rank, self.trainer.world_size
+        sampler = kind(table, batch_size, num_pos=num_pos, seed=seed, rank=rank, world_size=world_size)
+        # A resumed run asks for its loader once, in the epoch it resumes; from then on the sampler counts by itself.
+        sampler.set_epoch(self.current_epoch)
+        items = dataset if isinstance(dataset, Indexed) else Indexed(dataset)
+        return DataLoader(items, batch_sampler=sampler, num_workers=num_workers, collate_fn=collate_fn)
