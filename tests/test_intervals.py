@@ -50,7 +50,7 @@ every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 
 
 def same_distribution(ours, naive):
-    """Kolmogorov-Smirnov at a level that nine comparisons pass by chance, and a shift of a tenth of a deviation does not."""
+    """Kolmogorov-Smirnov at a level that nine comparisons pass, and a shift by a tenth of a deviation does not."""
     return stats.ks_2samp(ours, naive).pvalue > 1e-3
 
 

@@ -1,7 +1,5 @@
 """The mix-in for Lightning, as a user would write it."""
 
-import warnings
-
 import pytest
 import torch
 from torch import nn
@@ -12,6 +10,7 @@ from apmax.losses import LOSSES
 from apmax.metrics import average_precision
 
 lightning = pytest.importorskip("lightning.pytorch")
+# Lightning warns of loaders without workers and of much else that is not the mix-in's.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -25,7 +24,7 @@ TRAIN, VALID = split(300, 1), split(200, 2)
 
 
 class Model(RankingMixin, lightning.LightningModule):
-    def __init__(self, loss="ap", epochs_told=None):
+    def __init__(self, loss="ap"):
         super().__init__()
         torch.manual_seed(0)
         self.net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
@@ -56,10 +55,8 @@ def trained(epochs, directory, *, loss="ap", resume=None):
         default_root_dir=directory,
         enable_checkpointing=True,
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        trainer.fit(model, ckpt_path=resume)
-        trainer.save_checkpoint(directory / f"{epochs}.ckpt")
+    trainer.fit(model, ckpt_path=resume)
+    trainer.save_checkpoint(directory / f"{epochs}.ckpt")
     return model
 
 

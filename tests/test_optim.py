@@ -49,8 +49,8 @@ def test_three_steps_of_the_adam_style_by_hand():
 
 
 def test_three_steps_of_the_amsgrad_style_by_hand():
-    # G = 4, 0, 2; η₁ = 0, η₂ = 1/2; ε = 1:  v = 8, 4, then from the maximum 8 and not from 4: 8/2 + 4/2 = 6;
-    # v̂ = 8, 8, 8. A fourth G = 6 tells the two apart: v = 8/2 + 18 = 22, where torch's rule gives 4/2 or less + 18.
+    # G = 4, 0, 2, 6; η₁ = 0, η₂ = 1/2, ε = 1. Going on from the maximum: v = 8, 8/2 = 4, 8/2 + 2 = 6, 8/2 + 18 = 22,
+    # so v̂ = 8, 8, 8, 22; going on from v, as torch does, the last would be 4/2 + 18 = 20.
     w = parameter([0.0])
     optimizer = PaperAdam([w], lr=1.0, betas=(0.0, 0.5), eps=1.0, amsgrad=True)
     found = trajectory(optimizer, w, [[4.0], [0.0], [2.0], [6.0]])

@@ -1,5 +1,7 @@
 """Theorems 1 and 2 of the paper at work, on a problem small enough to know the true gradient."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -101,7 +103,7 @@ def scaled_mean_gradient(steps, style, gamma=None):
 
 def growth(style, gamma=None):
     values = [scaled_mean_gradient(steps, style, gamma) for steps in (10**3, 10**4, 10**5)]
-    return [later / earlier for earlier, later in zip(values[:-1], values[1:], strict=True)]
+    return [later / earlier for earlier, later in pairwise(values)]
 
 
 def test_the_problem_starts_away_from_a_stationary_point():

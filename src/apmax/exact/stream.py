@@ -105,7 +105,7 @@ class _AcrossRanks(torch.autograd.Function):
         margin: float,
         group: dist.ProcessGroup | None,
     ) -> Tensor:
-        joined, ctx.start = _gather_ragged(anchors.detach().double(), group)
+        joined, ctx.start = gather_ragged(anchors.detach().double(), group)
         nothing = scores.new_full((1,), torch.inf, dtype=torch.float64)
         ends = torch.stack([torch.cat([sign * scores.detach().double(), nothing]).min() for sign in (1, -1)])
         dist.all_reduce(ends, dist.ReduceOp.MIN, group=group)
@@ -125,14 +125,17 @@ class _AcrossRanks(torch.autograd.Function):
         return gradient, of_anchors, None, None, None, None, None
 
 
-def _gather_ragged(values: Tensor, group: dist.ProcessGroup | None) -> tuple[Tensor, int]:
-    """Return all processes' values in the order of ranks, and where this process's begin."""
+def gather_ragged(values: Tensor, group: dist.ProcessGroup | None = None) -> tuple[Tensor, int]:
+    """Return all processes' values, joined along the first dimension in the order of ranks, and where one's own begin.
+
+    The processes may hold different numbers of rows, or none.
+    """
     world, rank = dist.get_world_size(group), dist.get_rank(group)
-    count = values.new_tensor([values.shape[0]], dtype=torch.long)
+    count = torch.tensor([values.shape[0]], device=values.device)
     counts = [torch.empty_like(count) for _ in range(world)]
     dist.all_gather(counts, count, group=group)
     sizes = [int(size) for size in counts]
-    padded = values.new_zeros(max(sizes))
+    padded = values.new_zeros(max(sizes), *values.shape[1:])
     padded[: values.shape[0]] = values
     parts = [torch.empty_like(padded) for _ in range(world)]
     dist.all_gather(parts, padded, group=group)

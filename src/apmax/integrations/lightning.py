@@ -23,8 +23,9 @@ class RankingMixin:
     """What a `LightningModule` with an attribute `loss` (any of `LOSSES`) needs besides its own code.
 
     As a sub-module the loss is in every checkpoint, state and all, and moves with the model. The mix-in adds what
-    Lightning does not do: it tells the loss the epoch, joins the batches of all processes before the loss sees them, and
-    builds a loader whose sampler knows the process and, when resumed, the epoch. Put it before the base class:
+    Lightning does not do: it tells the loss the epoch, joins the batches of all processes before the loss sees
+    them, and builds a loader whose sampler knows the process and, when resumed, the epoch. Put it before the base
+    class:
 
         class Model(RankingMixin, lightning.LightningModule):
             def __init__(self, train_set):

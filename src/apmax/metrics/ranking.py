@@ -29,7 +29,7 @@ class Ranked(NamedTuple):
 
     def above(self, keys: Tensor, *, ties: bool) -> Tensor:
         """Return the weight of the examples strictly above each of `keys`, or with `ties` at or above it."""
-        place = torch.searchsorted(self.keys, keys, right=ties)
+        place = _search(self.keys, keys, right=ties)
         return place.double() if self.cumulative is None else self.cumulative.gather(-1, place)
 
     def weighted_sum(self, values: Tensor) -> Tensor:
@@ -96,8 +96,8 @@ def sample(scores: Any, labels: Any, sample_weight: Any = None, *, name: str = "
     validation.finite(values, name)
     weight = None
     if sample_weight is not None:
-        weight = validation.weights(array(sample_weight, "sample_weight"), values.shape[:1])
-        weight = weight.to(values.device, torch.float64)
+        weight = validation.weights(array(sample_weight, "sample_weight").double(), values.shape[:1])
+        weight = weight.to(values.device)
     return Sample(-values.T.contiguous(), truth.T, weight) if values.ndim == 2 else Sample(-values, truth, weight)
 
 
@@ -121,10 +121,16 @@ def array(values: Any, name: str) -> Tensor:
         raise ValueError(f"{name} must be a tensor, array or list of numbers; {error}") from None
 
 
-# numpy's vectorised sorts are 2 times (with indices) to 20 times (without) faster than torch's on one thread.
+# On one thread numpy's sorts are 2 times (with indices) to 20 times (without) as fast as torch's, its search 2 times.
 def _sort(keys: Tensor) -> Tensor:
     return keys.sort(-1).values if keys.device.type != "cpu" else torch.from_numpy(np.sort(keys.numpy(), axis=-1))
 
 
 def _argsort(keys: Tensor) -> Tensor:
     return keys.argsort(-1) if keys.device.type != "cpu" else torch.from_numpy(np.argsort(keys.numpy(), axis=-1))
+
+
+def _search(ordered: Tensor, keys: Tensor, *, right: bool) -> Tensor:
+    if keys.device.type != "cpu" or keys.ndim == 2:
+        return torch.searchsorted(ordered, keys, right=right)
+    return torch.from_numpy(np.searchsorted(ordered.numpy(), keys.numpy(), side="right" if right else "left"))
