@@ -9,17 +9,17 @@ READY := $(VENV)/.ready
 $(READY): pyproject.toml constraints.txt
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e . --group dev
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[train,sklearn,molecules,report,lightning]" --group dev
 	touch $(READY)
 
 demo: $(READY)
-	$(BIN)/python examples/demo.py
+	$(BIN)/python examples/demo.py $(DEMO)
 
 test: $(READY)
 	$(BIN)/python -m pytest -q
 
 test-slow: $(READY)
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -m slow --durations=5
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -647,3 +647,25 @@ def test_labels_given_apart_are_used():
     stage = Stage(epochs=6, optimizer=Optimizer(lr=0.02))
     train(model, run_of(stage), data=Data(TRAIN, TRAIN, labels=flipped, valid_labels=flipped))
     assert measure(predict(model, TRAIN), flipped).auroc > 0.8
+
+
+def test_double_precision_is_not_rounded_on_the_way_to_the_loss():
+    seen = []
+
+    class Watching(nn.Linear):
+        def forward(self, inputs):
+            seen.append(inputs.dtype)
+            return super().forward(inputs)
+
+    torch.manual_seed(0)
+    model = Watching(FEATURES, 1)
+    inputs, labels = TRAIN.tensors
+    by_hand = nn.Linear(FEATURES, 1).double()
+    by_hand.load_state_dict(model.state_dict())
+    stage = Stage(epochs=1, optimizer=Optimizer(name="sgd", lr=0.5), sampler=Sampler(batch_size=200))
+    train(model, run_of(stage, precision="64-true"), data=(TRAIN, None))
+    nn.functional.binary_cross_entropy_with_logits(by_hand(inputs.double())[:, 0], labels.double()).backward()
+    expected = by_hand.weight.detach() - 0.5 * by_hand.weight.grad
+    torch.testing.assert_close(model.weight.detach(), expected, rtol=1e-13, atol=1e-15)
+    assert set(seen) == {torch.float64}
+    assert torch.get_default_dtype() == torch.float32

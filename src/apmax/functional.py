@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from apmax import validation
+from apmax import surrogates, validation
 from apmax.exact import pair_sums
 from apmax.surrogates import Surrogate
 
@@ -80,7 +80,9 @@ def prevalence_correction(
         positives: π·[w_i·ℓ_ii + (W₊ - w_i)·wmean_{j ∈ S₊, j ≠ i} ℓ_ji] / W₊
         negatives: (1 - π)·wmean_{j ∈ S₋} ℓ_ji
 
-    An anchor that is the only positive of its batch takes ℓ_ii for the mean over the others, as the paper does.
+    An anchor that is the only positive of its batch takes ℓ_ii for the mean over the others, as the paper does. With
+    two positives or more the estimate is exactly unbiased where the weights of a class are equal; otherwise the
+    weighted means are ratio estimates, unbiased if a batch is drawn in proportion to its weight, and exact over all n.
 
     Args:
         anchor_weight: (..., k) w_i.
@@ -178,7 +180,8 @@ def ap_objective(
     `P = -Σ_{i ∈ D₊} w_i·(g¹_i / g²_i) / W₊` (the paper's equation 2), in O(n log n) time and O(n) memory,
     differentiable with respect to `scores`. "exponential" is degenerate: g¹_i / g²_i does not depend on i, and P
     is minus the softmax mass on the positives (up to the clamp of the exponent). "squared_hinge" measures AP on
-    scores in [0, 1] only; for raw scores take "smooth_step".
+    scores in [0, 1] only; for raw scores take "smooth_step". Its sharp limit is AP with every anchor's pair with
+    itself counted by half, since ℓ(0) = 1/2.
 
     Args:
         scores: (n,), (n, 1) or (n, tasks).
@@ -197,6 +200,8 @@ def ap_objective(
     >>> round(ap_objective(scores, torch.tensor([0, 1, 0, 1]), "smooth_step", 0.1).item(), 4)
     -0.8
     """
+    surrogate = surrogates.get(surrogate, margin)
+    share = None if prevalence is None else validation.interval("prevalence", prevalence, 0, 1, closed="neither")
     scores, labels = validation.same_shape(scores, torch.as_tensor(labels, device=scores.device))
     labels = validation.floating(labels)
     validation.binary(labels)
@@ -213,17 +218,21 @@ def ap_objective(
     total_positive, total_negative = positive.sum(-1, keepdim=True), negative.sum(-1, keepdim=True)
     anchors, anchor_weight = scores.gather(-1, index), positive.gather(-1, index)
     sums = pair_sums(scores, anchors, positive, negative, surrogate=surrogate, margin=margin, method=method).double()
-    if prevalence is not None:
-        share = validation.interval("prevalence", prevalence, 0, 1, closed="neither")
-        tiny = torch.finfo(torch.float64).tiny
-        factors = [share / total_positive.clamp_min(tiny), (1 - share) / total_negative.clamp_min(tiny)]
-        sums = sums * torch.stack(factors, -1)
+    # An anchor's pair with itself is known. Where scores lie so far apart that rounding lost it, it is put back; where
+    # an anchor only pads a task with few positives, it keeps 0/0 out of value and gradient.
+    lost = (surrogate.at_zero(margin) * _or_one(anchor_weight) - sums[..., 0].detach()).clamp_min_(0)
+    sums = sums + torch.stack([lost, torch.zeros_like(lost)], -1)
+    if share is not None:
+        factors = torch.stack([share / _or_one(total_positive), (1 - share) / _or_one(total_negative)], -1)
+        sums = sums * factors
     precision = -outer(accumulate(sums))
-    # Anchors that pad a task with few positives weigh nothing; where a task has none at all, 0/0 must not spread.
-    precision = torch.where(anchor_weight > 0, precision, 0)
-    present = total_positive[..., 0] > 0
-    each = (anchor_weight * precision).sum(-1) / torch.where(present, total_positive[..., 0], 1)
-    return -(each.sum() / present.sum()).to(validation.floating(scores).dtype)
+    each = (anchor_weight * precision).sum(-1) / _or_one(total_positive[..., 0])
+    return -(each.sum() / (total_positive > 0).sum()).to(validation.floating(scores).dtype)
+
+
+def _or_one(total: Tensor) -> Tensor:
+    """Return a weight to divide by, 1 in the place of 0."""
+    return torch.where(total > 0, total, 1)
 
 
 def positives_of(positive: Tensor, count: int | None = None) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from apmax import validation
 
@@ -62,6 +63,7 @@ class _Elementwise(torch.autograd.Function):
         return value
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor, None, None]:
         return ctx.saved_tensors[0] * incoming, None, None
 

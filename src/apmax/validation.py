@@ -74,6 +74,16 @@ def floating(values: Tensor) -> Tensor:
     return values if values.dtype in (torch.float32, torch.float64) else values.float()
 
 
+def tensor(values: Any) -> Tensor:
+    """Return a tensor, list, array or series as a tensor that shares memory with it where that is safe."""
+    if isinstance(values, Tensor):
+        return values.detach()
+    array = np.asarray(values)
+    # torch cannot hold a read-only or reversed array, as pandas and slicing make them.
+    safe = array.flags.writeable and all(stride >= 0 for stride in array.strides)
+    return torch.from_numpy(array if safe else array.copy())
+
+
 def label_array(labels: Any, name: str = "labels") -> Tensor:
     """Return training labels as a float32 tensor of shape (n,) or (n, tasks).
 
@@ -87,7 +97,7 @@ def label_array(labels: Any, name: str = "labels") -> Tensor:
     tensor([0., 1., 1.])
     """
     try:
-        array = labels.detach() if isinstance(labels, Tensor) else torch.as_tensor(np.asarray(labels))
+        array = tensor(labels)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be an array, tensor or list of 0 and 1; {error}") from None
     if array.ndim == 2 and array.shape[1] == 1:
@@ -138,16 +148,15 @@ def rows(index: Tensor, num_rows: int, name: str = "index") -> None:
 
 def weights(values: Any, shape: Sequence[int], name: str = "sample_weight") -> Tensor:
     """Return weights as a floating tensor of `shape`, finite, non-negative and not all zero."""
-    tensor = values.detach() if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
-    if tuple(tensor.shape) != tuple(shape):
-        raise ValueError(f"{name} must have shape {tuple(shape)}, got {tuple(tensor.shape)}")
-    tensor = floating(tensor)
-    finite(tensor, name)
-    if bool((tensor < 0).any()):
-        raise ValueError(f"{name} must not be negative, got {tensor.min().item():g}")
-    if not bool((tensor > 0).any()):
+    weight = floating(tensor(values))
+    if tuple(weight.shape) != tuple(shape):
+        raise ValueError(f"{name} must have shape {tuple(shape)}, got {tuple(weight.shape)}")
+    finite(weight, name)
+    if bool((weight < 0).any()):
+        raise ValueError(f"{name} must not be negative, got {weight.min().item():g}")
+    if not bool((weight > 0).any()):
         raise ValueError(f"{name} must not be all zero")
-    return tensor
+    return weight
 
 
 def same_shape(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -36,7 +36,7 @@ class Exponential:
 
     def locate(self, scores: Tensor) -> Tensor:
         """Return each example's place: the number of thresholds at or below its score."""
-        return torch.searchsorted(self.edges, scores.double() - self.reference, right=True)
+        return torch.searchsorted(self.edges, (scores.double() - self.reference).contiguous(), right=True)
 
     def add(self, scores: Tensor, weight: Tensor, bucket: Tensor | None = None) -> None:
         """Add examples: scores (..., m) and their two weights (2, ..., m)."""

@@ -43,7 +43,8 @@ class Grid:
     def __init__(self, anchors: Tensor, surrogate: Surrogate, scale: float, low: Tensor, high: Tensor) -> None:
         if surrogate.name not in _FOURTH_DERIVATIVE:
             raise ValueError(f"method 'grid' is for logistic and sigmoid; use 'bucket' for {surrogate.name!r}")
-        self.anchors, self.low = anchors.detach().double(), low.double().unsqueeze(-1)
+        self.anchors = anchors.detach().double()
+        self.low, self.high = low.double().unsqueeze(-1), high.double().unsqueeze(-1)
         spread = float((high.double() - low.double()).max())
         self.points = grid_points(spread, scale)
         if self.points > MAX_POINTS:
@@ -61,6 +62,11 @@ class Grid:
         shape = (2, *self.anchors.shape[:-1], self.points)
         self.moments = torch.zeros(shape, dtype=torch.float64, device=anchors.device)
         self._field: Tensor
+
+    def covers(self, scores: Tensor) -> bool:
+        """Return whether all scores (..., m) lie between the ends of the grid."""
+        below, above = scores.double() - self.low, scores.double() - self.high
+        return bool((below >= 0).all() & (above <= 0).all())
 
     def add(self, scores: Tensor, weight: Tensor) -> None:
         """Add examples: scores (..., m) and their two weights (2, ..., m)."""

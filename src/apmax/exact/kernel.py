@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from apmax import surrogates, validation
 from apmax.exact.chunked import Chunked
@@ -16,6 +18,8 @@ from apmax.surrogates import Surrogate
 METHODS = ("auto", "dense", "bucket", "grid")
 DENSE_PAIRS = 200_000
 """Up to this many pairs the full matrix is faster than a search."""
+_PAIRS_PER_POINT = 64
+"""A point of the grid, with its FFTs, costs about as much as this many pairs."""
 
 
 class Pairs(Protocol):
@@ -80,25 +84,28 @@ def pairs(
         margin: Its margin.
         method: As in `pair_sums`.
     """
+    fast = _fast_method(surrogate)
+    if method not in ("auto", "dense", fast):
+        raise ValueError(
+            f"method {method!r} does not suit surrogate {surrogate.name!r}: "
+            f"use {'' if fast is None else repr(fast) + ', '}'dense' or 'auto'"
+        )
     if method == "auto":
         method = _fastest(scores, anchors, surrogate, margin)
-    if method == "dense":
+    if method == "dense" or not (scores.numel() and anchors.numel()):
         if surrogate.name == "exponential":
             # e^80 times a few thousand examples would overflow float32.
             scores, anchors, weight = scores.double(), anchors.double(), weight.double()
         return Dense(scores, anchors, weight, surrogate, margin)
-    if (method == "grid") != _is_smooth(surrogate):
-        raise ValueError(
-            f"method {method!r} does not suit surrogate {surrogate.name!r}: "
-            f"use {'grid' if _is_smooth(surrogate) else 'bucket'!r}, 'dense' or 'auto'"
-        )
-    bounds = _extremes(scores, anchors) if _is_smooth(surrogate) else ()
+    bounds = _extremes(scores, anchors) if method == "grid" else ()
     return Chunked(scores, anchors, weight, surrogate, margin, *bounds)
 
 
-def _is_smooth(surrogate: Surrogate) -> bool:
-    """Return whether the surrogate has no knots, so that its fast method is the grid."""
-    return surrogate.name in ("logistic", "sigmoid")
+def _fast_method(surrogate: Surrogate) -> str | None:
+    """Return the method other than "dense" that suits the surrogate; None for one of your own without pieces."""
+    if surrogate.pieces is not None or surrogate.name == "exponential":
+        return "bucket"
+    return "grid" if surrogate.name in ("logistic", "sigmoid") else None
 
 
 def _extremes(scores: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,13 +115,21 @@ def _extremes(scores: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _fastest(scores: Tensor, anchors: Tensor, surrogate: Surrogate, margin: float) -> str:
-    if scores.numel() * anchors.shape[-1] <= DENSE_PAIRS:
+    fast, number = _fast_method(surrogate), scores.numel() * anchors.shape[-1]
+    if fast is None or number <= DENSE_PAIRS:
         return "dense"
-    if not _is_smooth(surrogate):
+    if fast == "bucket":
         return "bucket"
     low, high = _extremes(scores, anchors)
-    points = grid_points(float((high - low).max()), margin)
-    return "grid" if points * low.numel() <= MAX_POINTS else "dense"
+    points = grid_points(float((high - low).max()), margin) * low.numel()
+    return "grid" if points <= min(MAX_POINTS, number // _PAIRS_PER_POINT) else "dense"
+
+
+def _full_precision(device: torch.device) -> AbstractContextManager[object]:
+    """Return a context in which autocast does not turn products of float32 into half precision."""
+    if torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
 
 
 class _PairSums(torch.autograd.Function):
@@ -122,13 +137,18 @@ class _PairSums(torch.autograd.Function):
     def forward(
         ctx: Any, scores: Tensor, anchors: Tensor, weight: Tensor, surrogate: Surrogate, margin: float, method: str
     ) -> Tensor:
-        ctx.types = scores.dtype, anchors.dtype
+        # Only so that autograd notices if one of them is changed in place before the way back.
+        ctx.save_for_backward(scores, anchors)
         dtype = weight.dtype
-        ctx.pairs = pairs(scores.to(dtype), anchors.to(dtype), weight, surrogate, margin, method)
-        sums: Tensor = ctx.pairs.sums()
+        with _full_precision(scores.device):
+            ctx.pairs = pairs(scores.to(dtype), anchors.to(dtype), weight, surrogate, margin, method)
+            sums: Tensor = ctx.pairs.sums()
         return sums
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
-        of_scores, of_anchors = ctx.pairs.pull(cotangent)
-        return of_scores.to(ctx.types[0]), of_anchors.to(ctx.types[1]), None, None, None, None
+        scores, anchors = ctx.saved_tensors
+        with _full_precision(cotangent.device):
+            of_scores, of_anchors = ctx.pairs.pull(cotangent)
+        return of_scores.to(scores.dtype), of_anchors.to(anchors.dtype), None, None, None, None

@@ -7,8 +7,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from apmax import surrogates
+from apmax.exact.grid import Grid
 from apmax.exact.tables import table
 from apmax.surrogates import Surrogate
 
@@ -17,7 +19,7 @@ class PairStream:
     """`pair_sums` of scores that arrive in chunks, in three passes.
 
     The first pass is yours: it collects the anchors (and, for logistic and sigmoid, the smallest and largest score).
-    The second adds the examples; then `sums()` is there. The third, after `backward`, gives their gradients.
+    The second adds the examples; then `sums()` is there. The third, after `sums` and `backward`, gives their gradients.
 
     Args:
         anchors: (..., k) scores of the anchors.
@@ -25,6 +27,10 @@ class PairStream:
         margin: Its margin m, or its scale c.
         low: (...,) the smallest of all scores; for logistic and sigmoid only.
         high: (...,) the largest of all scores; for logistic and sigmoid only.
+
+    Raises:
+        ValueError: Unknown surrogate, margin not positive; for logistic and sigmoid: bounds missing, so far apart that
+            no grid holds them, or passed by a score or an anchor.
 
     >>> scores, positive = torch.tensor([0.0, 1.0, 2.0]), torch.tensor([0.0, 0.0, 1.0])
     >>> stream = PairStream(scores[2:], surrogate="smooth_step")
@@ -49,9 +55,11 @@ class PairStream:
             for end in (low, high)
         ]
         self.table = table(anchors, surrogates.get(surrogate, margin), margin, *bounds)
+        self._within_bounds(anchors, "anchors")
 
     def add(self, scores: Tensor, positive: Tensor, negative: Tensor) -> None:
         """Add a chunk: scores (..., m) and each example's weight as a positive and as a negative."""
+        self._within_bounds(scores, "scores")
         self.table.add(scores.detach(), torch.stack([positive, negative]).double())
 
     def reduce(self, group: dist.ProcessGroup | None = None) -> None:
@@ -68,7 +76,16 @@ class PairStream:
 
     def gradient(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         """Return the gradient of a chunk's scores, (..., m), as examples; anchors have theirs from `backward`."""
+        self._within_bounds(scores, "scores")
         return self.table.gradient(scores.detach(), torch.stack([positive, negative]).double())
+
+    def _within_bounds(self, scores: Tensor, name: str) -> None:
+        """Raise if a score lies beyond the ends of a grid, where it could only extrapolate."""
+        if isinstance(self.table, Grid) and not self.table.covers(scores):
+            raise ValueError(
+                f"{name} must lie between low and high, got {scores.min().item():g} to {scores.max().item():g}: "
+                "pass the smallest and the largest of all scores"
+            )
 
 
 def pair_sums_across_ranks(
@@ -87,6 +104,9 @@ def pair_sums_across_ranks(
     and their tables, O(k), never the scores. Every process must compute the same objective from the result; backward
     then gives each its own scores' part of the joint gradient without further communication. (Under DDP, which
     averages gradients, multiply the objective by the number of processes.)
+
+    Raises:
+        ValueError: No process holds an anchor, or as in `PairStream`; on every process alike.
     """
     surrogate = surrogates.get(surrogate, margin)
     sums: Tensor = _AcrossRanks.apply(scores, anchors, positive, negative, surrogate, margin, group)
@@ -106,6 +126,8 @@ class _AcrossRanks(torch.autograd.Function):
         group: dist.ProcessGroup | None,
     ) -> Tensor:
         joined, ctx.start = gather_ragged(anchors.detach().double(), group)
+        if not joined.numel():
+            raise ValueError("anchors must not be empty on every process: there is nothing to compare the scores with")
         nothing = scores.new_full((1,), torch.inf, dtype=torch.float64)
         ends = torch.stack([torch.cat([sign * scores.detach().double(), nothing]).min() for sign in (1, -1)])
         dist.all_reduce(ends, dist.ReduceOp.MIN, group=group)
@@ -118,6 +140,7 @@ class _AcrossRanks(torch.autograd.Function):
         return sums
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
         scores, anchors, positive, negative = ctx.saved_tensors
         of_anchors = ctx.table.backward(cotangent)[ctx.start : ctx.start + anchors.shape[0]].to(anchors.dtype)

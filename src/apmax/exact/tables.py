@@ -16,6 +16,8 @@ def table(
     anchors: Tensor, surrogate: Surrogate, margin: float, low: Tensor | None = None, high: Tensor | None = None
 ) -> Table:
     """Return the additive table that suits the surrogate; only a grid needs the range of the scores."""
+    if not anchors.numel():
+        raise ValueError("anchors must not be empty: there is nothing to compare the scores with")
     if surrogate.pieces is not None:
         return Buckets(anchors, surrogate, margin)
     if surrogate.name == "exponential":

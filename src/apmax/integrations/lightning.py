@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from apmax.data.indexed import Indexed
+from apmax.distributed import Gathered
 from apmax.labels import labels_of
 from apmax.optim import param_groups
 from apmax.samplers import MultiTaskBatchSampler, PositiveBatchSampler
@@ -62,8 +63,6 @@ class RankingMixin:
         """Return the loss of the batches of all processes together; scores of shape (B, 1) are fine."""
         if self.trainer.world_size == 1:
             return self.loss(scores, labels, index)  # type: ignore[no-any-return]
-        from apmax.distributed import Gathered
-
         return Gathered(self.loss)(scores, labels, index)  # type: ignore[no-any-return]
 
     def ranking_groups(self, *, lr: float | None = None) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 Scores are taken raw, on any scale, and never transformed, so that large logits do not tie. Ties and weights are exact,
 the arithmetic is float64, and one rule says what is undefined: a metric is NaN where its definition divides by zero
-(no positives; for AUROC also no negatives).
+(no positives; for AUROC also no negatives), or where a task has too few rows for the k that was asked.
 """
 
 from apmax.metrics.curves import (

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from apmax import metrics
 from apmax.config import Stage
-from apmax.losses import Loss
+from apmax.distributed import Gathered
 from apmax.train import building, heads
 from apmax.train.averaging import Average, snapshot
 from apmax.train.failures import DivergedError
 from apmax.train.loading import batches
 from apmax.train.randomness import mix, seed_torch
 from apmax.train.records import Metrics, Record, last_met, measure
-from apmax.train.scoring import in_order, move, one_column, padded_share, score_rows
+from apmax.train.scoring import in_order, move, padded_share, score_rows, scores_of
 from apmax.train.selection import Candidate
 from apmax.train.session import Session
 from apmax.train.work import Gradient, Seen, Work
@@ -37,13 +37,16 @@ def prepare(session: Session, number: int, stage: Stage, *, resumed: bool) -> Gr
     frozen = heads.freeze(model, stage.freeze)
     module = session.fabric.setup(model)
     loss = building.build_loss(stage, session.labels).to(session.device)
+    if any(parameter.dtype == torch.float64 for parameter in model.parameters()):
+        # The loss's memory then has the model's precision; below float32 it never goes.
+        loss = loss.double()
     optimizer = building.build_optimizer(stage.optimizer, model, loss)
     sampler = building.build_sampler(
         stage.sampler, session.labels, seed=run.seed, rank=session.rank, world_size=session.world_size
     )
     return Gradient(
         module=module,
-        criterion=across_processes(loss, session.world_size),
+        criterion=Gathered(loss) if session.world_size > 1 else loss,
         loss=loss,
         optimizer=optimizer,
         stepper=session.fabric.setup_optimizers(optimizer),
@@ -53,15 +56,6 @@ def prepare(session: Session, number: int, stage: Stage, *, resumed: bool) -> Gr
         proximal=building.build_proximal(stage.optimizer, optimizer, len(sampler)),
         frozen=frozen,
     )
-
-
-def across_processes(loss: Loss, world_size: int) -> nn.Module:
-    """Return the loss of the batches of all processes together."""
-    if world_size == 1:
-        return loss
-    from apmax.distributed import Gathered
-
-    return Gathered(loss)
 
 
 def one_epoch(session: Session, work: Work, stage: Stage, parts: Gradient) -> Record:
@@ -107,7 +101,7 @@ def one_step(session: Session, work: Work, parts: Gradient, inputs: object, rows
         DivergedError: The scores or the loss are not finite.
     """
     parts.stepper.zero_grad()
-    scores = one_column(parts.module(inputs))
+    scores = scores_of(parts.module, inputs)
     try:
         value = parts.criterion(scores, session.label_table[rows], rows)
     except ValueError as error:

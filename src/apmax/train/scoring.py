@@ -31,7 +31,7 @@ def score_rows(
     chunks = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
     module.eval()
     loader = batches(dataset, chunks, seed=seed, epoch=EVALUATION, workers=workers, collate=collate)
-    return torch.cat([one_column(module(move(inputs, device))) for inputs, _ in loader])
+    return torch.cat([scores_of(module, move(inputs, device)) for inputs, _ in loader])
 
 
 def predict(
@@ -70,12 +70,22 @@ def predict(
             module.training = training
 
 
-def one_column(scores: Tensor) -> Tensor:
-    """Return scores of shape (B, 1) as (B,).
+def scores_of(module: nn.Module, inputs: Any) -> Tensor:
+    """Return the model's scores of a batch, (B,) or (B, tasks), in the model's precision.
 
     Raises:
         ValueError: Not one row of scores per example.
     """
+    double = next((parameter.dtype for parameter in module.parameters()), None) == torch.float64
+    before = torch.get_default_dtype()
+    if double:
+        # Fabric returns scores in torch's default type, which would round them to float32.
+        torch.set_default_dtype(torch.float64)
+    try:
+        scores = module(inputs)
+    finally:
+        if double:
+            torch.set_default_dtype(before)
     if not isinstance(scores, Tensor) or scores.ndim not in (1, 2):
         shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise ValueError(f"the model must return scores of shape (B,), (B, 1) or (B, tasks), got {shape}")

@@ -1,0 +1,52 @@
+"""Run the benchmarks and print measured ratios beside their targets.
+
+    python -m benchmarks             # all
+    python -m benchmarks exact loss  # some
+    python -m benchmarks --markdown docs/benchmarks.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import platform
+from pathlib import Path
+
+NAMES = ("exact", "metrics", "loss", "sampler", "train", "molecules")
+
+
+def main() -> None:
+    """Print one line for every claim; exit with 1 if any target is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(NAMES)}")
+    parser.add_argument("--markdown", type=Path, help="write the table to this file, too")
+    options = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    missed, lines = 0, []
+    for name in options.names or NAMES:
+        for what, measured, target in importlib.import_module(f"benchmarks.{name}").run():
+            missed += measured > target
+            verdict = "ok" if measured <= target else "MISSED"
+            print(f"{what:<100} {measured:8.3g}  target {target:g}  {verdict}", flush=True)
+            lines.append(f"| {what} | {measured:.3g} | {target:g} | {'yes' if measured <= target else '**no**'} |")
+    if options.markdown:
+        options.markdown.write_text(_page(lines))
+    raise SystemExit(1 if missed else 0)
+
+
+def _page(lines: list[str]) -> str:
+    import torch
+
+    head = (
+        "# Benchmarks\n\n"
+        "Each number is a ratio measured in one run, smaller is better; the machine drops out of it. Written by\n"
+        "`python -m benchmarks --markdown docs/benchmarks.md`, single thread, "
+        f"Python {platform.python_version()}, torch {torch.__version__}.\n\n"
+        "| what, against what | ratio | target | met |\n|---|---|---|---|\n"
+    )
+    return head + "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""What the README and the documentation show runs as shown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
+def test_python_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": page.stem}
+    for block in blocks(page):
+        exec(compile(block, page.name, "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", page.read_text()):
+        assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+def test_own_loop_of_the_readme_learns(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(blocks(ROOT / "README.md")[0], "README.md", "exec"), {})
+    reached = float(re.search(r"AP ([\d.]+)", capsys.readouterr().out).group(1))
+    assert reached > 0.2
+
+
+def test_own_loop_of_the_readme_is_short() -> None:
+    loop = blocks(ROOT / "README.md")[0].split("model, data")[1]
+    assert len(loop.strip().splitlines()) <= 13
+
+
+def rows_of_migration() -> list[str]:
+    """Return the right-hand cells of the migration tables."""
+    lines = [line for line in (ROOT / "docs" / "migration.md").read_text().splitlines() if line.startswith("| ")]
+    return [line.split(" | ")[1] for line in lines if "| apmax |" not in line]
+
+
+@pytest.mark.parametrize("cell", rows_of_migration())
+@pytest.mark.filterwarnings("ignore:surrogate .* measures average precision")
+def test_right_column_of_the_migration_table_runs(cell: str) -> None:
+    import torch
+
+    import apmax
+    from apmax import losses, metrics, optim
+
+    y = (torch.arange(200) % 5 == 0).float()
+    names = {name: getattr(module, name) for module in (losses, metrics, optim, apmax) for name in module.__all__}
+    names |= {"torch": torch, "y": y, "table": torch.stack([y, torch.full_like(y, float("nan"))], 1)}
+    names |= {"dataset": torch.utils.data.TensorDataset(y, y), "model": torch.nn.Linear(3, 1)}
+    names |= {"scores": torch.randn(10), "labels": y[:10], "index": torch.arange(10)}
+    statements = [code for code in re.findall(r"`([^`]+)`", cell) if "= " in code]
+    assert statements
+    for statement in statements:
+        exec(statement, names)
