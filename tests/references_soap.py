@@ -96,16 +96,17 @@ class Soap:
         """Algorithm 2, line 3, for one anchor."""
         new = self.g(scores, labels, weights, i)
         visited = rows[i] in self.u
-        if self.prevalence is not None and 0 not in labels:
-            # Without negatives what is known of them stays; what is not yet known stays unknown.
-            if not visited:
-                return new
+        complete = self.prevalence is None or 0 in labels
+        if visited and not complete:
+            # Without negatives in the batch what is known of them stays.
             new[1] = new[0] + self.u[rows[i]][1] - self.u[rows[i]][0]
         old = self.u[rows[i]] if visited else (new if self.start == "estimate" else [0.0, 0.0])
         floor = self.floor(weights[i]) if callable(self.floor) else self.floor
         first, second = ((1 - self.gamma) * o + self.gamma * n for o, n in zip(old, new, strict=True))
-        self.u[rows[i]] = [first, max(second, floor)]
-        return self.u[rows[i]]
+        if visited or complete:
+            # What is not known of the negatives yet stays unknown.
+            self.u[rows[i]] = [first, max(second, floor)]
+        return first, max(second, floor)
 
     def step(self, scores, labels, rows, weights=None):
         """Update u and return 1 + mean f(u) over the anchors, and equation 6 with respect to every score."""

@@ -7,12 +7,11 @@ of every record is verified before anything is read, because torch itself does n
 
 from __future__ import annotations
 
-import io
 import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -42,10 +41,10 @@ def save(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
     """
     path = Path(path)
     check_plain(state)
-    buffer = io.BytesIO()
-    torch.save({"format": FORMAT, "version": VERSION, "apmax": __version__, "state": dict(state)}, buffer)
     beside = path.with_name(path.name + ".writing")
-    write_synced(beside, buffer.getbuffer())
+    with beside.open("wb") as file:
+        torch.save({"format": FORMAT, "version": VERSION, "apmax": __version__, "state": dict(state)}, file)
+        sync(file)
     if path.exists():
         path.replace(previous(path))
     beside.replace(path)
@@ -117,20 +116,20 @@ def check_plain(value: Any, where: str = "state") -> None:
         )
 
 
-def write_synced(path: Path, content: bytes | memoryview) -> None:
-    """Write `content` to `path` and wait until it is on the disk."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def write_atomic(path: Path, content: bytes) -> None:
     """Replace the file at `path` by `content`, whole or not at all."""
     beside = path.with_name(path.name + ".writing")
-    write_synced(beside, content)
+    with beside.open("wb") as file:
+        file.write(content)
+        sync(file)
     beside.replace(path)
     sync_directory(path.parent)
+
+
+def sync(file: IO[bytes]) -> None:
+    """Wait until what was written to `file` is on the disk."""
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def sync_directory(directory: Path) -> None:

@@ -149,7 +149,7 @@ def centred(anchors: Tensor) -> tuple[Tensor, Tensor]:
 
     Differences of neighbours are exact in floating point; relative to a typical anchor an offset costs no digits.
     """
-    anchors = anchors.detach().double()
+    anchors = anchors.detach().double().contiguous()
     reference = anchors.median(-1, keepdim=True).values
     return reference, anchors - reference
 

@@ -16,7 +16,7 @@ POINTS_PER_UNIT = 16
 MAX_POINTS = 2**22
 
 # Largest |d⁴ℓ/dx⁴| at c = 1.
-_FOURTH_DERIVATIVE = {"logistic": 0.125, "sigmoid": 0.131}
+_FOURTH_DERIVATIVE = {"logistic": 0.125, "sigmoid": 0.128}
 _KNOTS_BEFORE, _KNOTS_AFTER = 1, 2
 
 

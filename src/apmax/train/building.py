@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,17 +26,22 @@ def build_loss(stage: Stage, labels: Tensor) -> Loss:
 
     With plain shuffling a batch is a fair sample already, and many batches miss the positives: class means would then
     be biased. So the losses that are sums over examples take such batches as they are, unless `prevalence` is
-    set in the stage's options.
+    set in the stage's options. Checks of every batch are left out, unless `validate` is set: labels and rows come from
+    checked tables, and the trainer looks at scores and loss itself. A loss that can make use of it is told how many
+    positives the sampler puts into every batch.
     """
+    sure = stage.sampler.name == "positive" and labels.ndim == 1
     options: dict[str, dict[str, Any]] = {}
     for name in stage.weights:
-        options[name] = dict(stage.options.get(name, {}))
+        options[name] = {"validate": False, **stage.options.get(name, {})}
         if stage.sampler.name == "shuffle" and issubclass(LOSSES[name], Pointwise):
             options[name].setdefault("prevalence", "batch")
+        if sure and "num_pos" in inspect.signature(LOSSES[name]).parameters:
+            options[name].setdefault("num_pos", stage.sampler.num_pos)
     if len(stage.weights) == 1 and next(iter(stage.weights.values())) == 1:
         name = next(iter(stage.weights))
         return LOSSES[name](labels, **options[name])
-    return Weighted(labels, stage.weights, options=options)
+    return Weighted(labels, stage.weights, options=options, validate=any(o["validate"] for o in options.values()))
 
 
 def build_sampler(config: Sampler, labels: Tensor, *, seed: int, rank: int, world_size: int) -> Batches:

@@ -20,11 +20,10 @@ from apmax.train.work import Work
 
 
 class Trial(NamedTuple):
-    """A head's weight, the validation AP it reaches (the training AP without validation), and its objective."""
+    """A head's weight and the validation AP it reaches (the training AP without validation)."""
 
     weight: Tensor
     ap: float
-    objective: float
 
 
 def retrain_head(session: Session, work: Work, stage: ExactHead) -> Record:
@@ -44,17 +43,16 @@ def retrain_head(session: Session, work: Work, stage: ExactHead) -> Record:
     features, labels = splits[0]
     bias = 0.0 if head.bias is None else head.bias.detach().double()
 
-    def trial(weight: Tensor, objective: float) -> Trial:
+    def trial(weight: Tensor) -> Trial:
         held_out, truth = splits[-1]
         scores = one_or_more(held_out @ weight.T + bias)
-        return Trial(weight, float(metrics.average_precision(scores, truth.to(scores.device)).nanmean()), objective)
+        return Trial(weight, float(metrics.average_precision(scores, truth.to(scores.device)).nanmean()))
 
     begin = head.weight.detach().double().clone()
-    trials = [trial(begin, float("nan"))] if stage.keep else []
-    for strength in stage.l2:
-        weight, objective = fit_head(features, labels.to(features.device), begin, bias, strength, stage)
-        trials.append(trial(weight, objective))
-    chosen = max(trials, key=lambda each: each.ap)
+    labels = labels.to(features.device)
+    heads = [fit_head(features, labels, begin, bias, strength, stage) for strength in stage.l2]
+    chosen = max(map(trial, [begin, *heads] if stage.keep else heads), key=lambda each: each.ap)
+    objective = surrogate_loss(features, labels, chosen.weight, bias, stage)
     with torch.no_grad():
         head.weight.copy_(chosen.weight)
     train, *held_out = (
@@ -70,7 +68,7 @@ def retrain_head(session: Session, work: Work, stage: ExactHead) -> Record:
         epoch=work.epoch,
         step=session.step,
         lr=0.0,
-        loss=chosen.objective,
+        loss=float(objective),
         train=train,
         valid=valid,
         seconds=time.monotonic() - started,
@@ -82,28 +80,28 @@ def retrain_head(session: Session, work: Work, stage: ExactHead) -> Record:
 
 def fit_head(
     features: Tensor, labels: Tensor, begin: Tensor, bias: Tensor | float, l2: float, stage: ExactHead
-) -> tuple[Tensor, float]:
-    """Return the weight (tasks, d) that minimises `P(w) + l2·|w|²` from `begin` by L-BFGS, and the value reached.
+) -> Tensor:
+    """Return the weight (tasks, d) that minimises `P(w) + l2·|w|²` from `begin` by L-BFGS.
 
     AP does not see a shift of all scores, so the bias stays what it was.
     """
     weight = begin.clone().requires_grad_(True)
     optimizer = torch.optim.LBFGS([weight], max_iter=stage.max_iter, line_search_fn="strong_wolfe")
 
-    def value() -> Tensor:
-        scores = one_or_more(features @ weight.T + bias)
-        return functional.ap_objective(scores, labels, stage.surrogate, stage.margin) + l2 * weight.square().sum()
-
     def closure() -> Any:
         optimizer.zero_grad()
-        result = value()
-        result.backward()
-        return result
+        value = surrogate_loss(features, labels, weight, bias, stage) + l2 * weight.square().sum()
+        value.backward()
+        return value
 
     with torch.enable_grad():
         optimizer.step(closure)
-    with torch.no_grad():
-        return weight.detach(), float(value())
+    return weight.detach()
+
+
+def surrogate_loss(features: Tensor, labels: Tensor, weight: Tensor, bias: Tensor | float, stage: ExactHead) -> Tensor:
+    """Return the exact objective P of the head's scores."""
+    return functional.ap_objective(one_or_more(features @ weight.T + bias), labels, stage.surrogate, stage.margin)
 
 
 def embed(session: Session, module: nn.Module, head: nn.Linear, dataset: Any) -> Tensor:

@@ -104,18 +104,17 @@ def one_step(session: Session, work: Work, parts: Gradient, inputs: object, rows
     scores = scores_of(parts.module, inputs)
     try:
         value = parts.criterion(scores, session.label_table[rows], rows)
-    except ValueError as error:
-        bad = ~scores.detach().isfinite()
-        if not bool(bad.any()):
+    except (ValueError, RuntimeError) as error:
+        if bool(scores.detach().isfinite().all()):
             raise
-        which = rows[bad if bad.ndim == 1 else bad.any(1)].tolist()
-        lr = session.lr(work)
-        raise DivergedError("the scores are not finite", step=session.step + 1, rows=which, lr=lr) from error
+        raise diverged(session, work, session.step + 1, float("nan"), rows, scores.detach()) from error
     session.fabric.backward(value)
     parts.stepper.step()
     if parts.average is not None:
         parts.average.update()
-    work.seen.add(work.batch, rows, scores.detach(), value.detach())
+    scores = scores.detach()
+    # The sum is 0 unless a score is not finite: a loss need not show that.
+    work.seen.add(work.batch, rows, scores, value.detach() + (scores * 0).sum())
     every = CHECK_EVERY.get(session.device.type, 16)
     if len(work.seen.losses) % every == 0:
         check_finite(session, work, every)
@@ -128,9 +127,18 @@ def check_finite(session: Session, work: Work, last: int) -> None:
         return
     for back, value in zip(range(len(losses), 0, -1), torch.stack(losses).tolist(), strict=True):
         if not math.isfinite(value):
-            rows = work.seen.rows[-back].tolist()
             step = session.step + 2 - back
-            raise DivergedError(f"the loss is {value}", step=step, rows=rows, lr=session.lr(work))
+            raise diverged(session, work, step, value, work.seen.rows[-back], work.seen.scores[-back])
+
+
+def diverged(session: Session, work: Work, step: int, loss: float, rows: Tensor, scores: Tensor) -> DivergedError:
+    """Return the error for a batch: it names the rows without a finite score, or all if only the loss is at fault."""
+    bad = ~scores.isfinite()
+    bad = bad if bad.ndim == 1 else bad.any(1)
+    lr = session.lr(work)
+    if bool(bad.any()):
+        return DivergedError("the scores are not finite", step=step, rows=rows[bad].tolist(), lr=lr)
+    return DivergedError(f"the loss is {loss}", step=step, rows=rows.tolist(), lr=lr)
 
 
 def finish_epoch(session: Session, work: Work, stage: Stage, parts: Gradient, started: float) -> Record:
@@ -178,8 +186,7 @@ def evaluate(session: Session, module: nn.Module, split: str) -> Metrics | None:
         workers=session.run.workers,
         collate=session.data.collate,
     )
-    if session.world_size > 1:
-        scores = in_order(session.fabric.all_gather(scores), len(labels))
+    scores = in_order(session.gather(scores).unflatten(0, (session.world_size, -1)), len(labels))
     return metrics_of(session, scores, labels)
 
 

@@ -34,9 +34,9 @@ def epochs(
 ) -> Iterator[Record]:
     """Train `model` in place and yield a record after every epoch.
 
-    While it runs the model holds the weights being trained; when it is exhausted, the chosen ones (those of the best
-    smoothed validation AP) in evaluation mode. With `run.devices > 1` Fabric starts the other processes by running
-    the program again, and every process goes through the same loop.
+    While it runs the model holds the weights being trained; when it is exhausted, or the caller leaves the loop, the
+    chosen ones (those of the best smoothed validation AP) in evaluation mode. With `run.devices > 1` Fabric starts
+    the other processes by running the program again, and every process goes through the same loop.
 
     Args:
         model: Any module that returns one score per example, or one per task.
@@ -88,14 +88,37 @@ def run_stages(session: Session, saved: dict[str, Any] | None) -> Iterator[Recor
                 with preserved(session.device):
                     record = advance(session, work)
                 session.after_step(work)
-                yield record
-            if number + 1 == len(run.stages) and session.path is not None:
-                # Before the choice is made, so that the run can be resumed with more epochs.
-                session.save(work)
-            best = work.selection.close()
-            for parameter, flag in trainable.items():
-                parameter.requires_grad_(flag)
-        finish(session, best)
+                try:
+                    yield record
+                except GeneratorExit:
+                    # The caller has seen enough and left its loop: choose among what there is.
+                    end(session, work, trainable)
+                    return
+            if number + 1 < len(run.stages):
+                best = work.selection.close()
+                restore_flags(trainable)
+        end(session, work, trainable)
+
+
+def end(session: Session, work: Work, trainable: dict[nn.Parameter, bool]) -> None:
+    """Write the last checkpoint, and leave the chosen weights in the model and in the directory."""
+    if session.path is not None:
+        # Before the choice is made, so that the run can be resumed with more epochs.
+        session.save(work)
+    best = work.selection.close()
+    restore_flags(trainable)
+    if best is not None:
+        restore(session.model, best.weights)
+        if session.files is not None:
+            chosen = {"stage": best.stage, "epoch": best.epoch, "smoothed_valid_ap": best.value}
+            session.files.finish(best.weights, chosen)
+    session.model.eval()
+
+
+def restore_flags(trainable: dict[nn.Parameter, bool]) -> None:
+    """Undo what a stage froze."""
+    for parameter, flag in trainable.items():
+        parameter.requires_grad_(flag)
 
 
 def begin(session: Session, number: int, best: Candidate | None, saved: dict[str, Any] | None) -> Work:
@@ -124,13 +147,3 @@ def over(work: Work) -> bool:
     """Tell whether the stage stops early."""
     patience = work.stage.patience if isinstance(work.stage, Stage) else None
     return is_over(work.selection.values, window=work.selection.window, patience=patience)
-
-
-def finish(session: Session, best: Candidate | None) -> None:
-    """Leave the chosen weights in the model, and in the directory."""
-    if best is not None:
-        restore(session.model, best.weights)
-        if session.files is not None:
-            chosen = {"stage": best.stage, "epoch": best.epoch, "smoothed_valid_ap": best.value}
-            session.files.finish(best.weights, chosen)
-    session.model.eval()

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from apmax import checkpoint, config, extras
 from apmax.config import Run
+from apmax.exact.stream import gather_ragged
 from apmax.train.averaging import tensors
 from apmax.train.display import display_for
 from apmax.train.failures import DivergedError, Terminated
@@ -148,11 +149,7 @@ class Session:
         """Return the rows of `values` of all processes, one process after the other."""
         if self.world_size == 1:
             return values
-        sizes = self.fabric.all_gather(torch.tensor(len(values), device=self.device)).tolist()
-        padded = values.new_zeros((max(sizes), *values.shape[1:]))
-        padded[: len(values)] = values
-        parts = self.fabric.all_gather(padded.to(self.device)).to(values.device)
-        return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+        return gather_ragged(values.to(self.device).contiguous(), None)[0].to(values.device)
 
 
 class Pace:

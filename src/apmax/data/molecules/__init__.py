@@ -1,0 +1,1 @@
+"""Molecules: from SMILES to flat, memory-mapped graphs and batches of plain tensors."""

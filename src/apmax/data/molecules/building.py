@@ -1,0 +1,146 @@
+"""From SMILES to a store: in this process, or by several that each read chunks of the list."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy as np
+
+from apmax.data.molecules import descriptors
+from apmax.data.molecules.cliques import JunctionTree, junction_tree
+from apmax.data.molecules.featurise import Unreadable, featurise, fingerprint, read
+from apmax.data.molecules.store import Array, Levels, Ragged, Store, narrow
+from apmax.data.molecules.vocabulary import ATOM_FIELDS, BOND_FIELDS
+
+CHUNK = 512
+"""Molecules that a process reads at a time: many enough that sending them back costs nothing, few for the memory."""
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows of a table: what could be read, and what could not."""
+
+    store: Store
+    unreadable: list[Unreadable]
+
+
+def build_chunk(first: int, smiles: Sequence[str], *, levels: bool = False) -> Chunk:
+    """Read some SMILES, the first of which is row `first` of its table.
+
+    >>> chunk = build_chunk(10, ["CCO", "C(C", "c1ccccc1"])
+    >>> chunk.store.rows.tolist(), chunk.unreadable[0].row, chunk.unreadable[0].reason
+    ([10, 12], 11, 'SMILES Parse Error: extra open parentheses')
+    """
+    unreadable: list[Unreadable] = []
+    rows: list[int] = []
+    identity: list[int] = []
+    atom_ids: dict[Any, int] = {}
+    bond_ids: dict[Any, int] = {}
+    atoms: list[int] = []
+    bonds: list[tuple[int, int, int]] = []
+    sizes: list[tuple[int, int]] = []
+    trees: list[JunctionTree] = []
+    values: list[list[float]] = []
+    for row, text in enumerate(smiles, start=first):
+        try:
+            molecule = read(text)
+        except ValueError as error:
+            unreadable.append(Unreadable(row, text, str(error)))
+            continue
+        graph = featurise(molecule)
+        rows.append(row)
+        identity.append(fingerprint(molecule))
+        sizes.append((len(graph.atoms), len(graph.bonds)))
+        atoms.extend(atom_ids.setdefault(atom, len(atom_ids)) for atom in graph.atoms)
+        bonds.extend(
+            (bond_ids.setdefault(bond, len(bond_ids)), *ends)
+            for bond, ends in zip(graph.bonds, graph.ends, strict=True)
+        )
+        if levels:
+            trees.append(junction_tree(molecule))
+            values.append(descriptors.raw(molecule))
+    counts = np.array(sizes, dtype=np.int64).reshape(-1, 2)
+    store = Store(
+        atom_rows=_table(atom_ids, len(ATOM_FIELDS), np.int32),
+        bond_rows=_table(bond_ids, len(BOND_FIELDS), np.uint8),
+        atoms=Ragged.of(narrow(np.array(atoms, dtype=np.int64)), counts[:, 0]),
+        bonds=Ragged.of(narrow(np.array(bonds, dtype=np.int64).reshape(-1, 3)), counts[:, 1]),
+        rows=np.array(rows, dtype=np.int64),
+        identity=np.array(identity, dtype=np.uint64),
+        levels=_levels(trees, values) if levels else None,
+    )
+    return Chunk(store, unreadable)
+
+
+def _table(ids: dict[Any, int], width: int, dtype: Any) -> Array:
+    return np.array(list(ids), dtype=dtype).reshape(-1, width)
+
+
+def _levels(trees: Sequence[JunctionTree], values: Sequence[Sequence[float]]) -> Levels:
+    kinds = [kind for tree in trees for kind in tree.kinds]
+    members = [[(clique, atom) for clique, atoms in enumerate(tree.members) for atom in atoms] for tree in trees]
+    return Levels(
+        cliques=Ragged.of(narrow(np.array(kinds, dtype=np.int64)), [len(tree.kinds) for tree in trees]),
+        members=_pairs(members),
+        tree=_pairs([tree.edges for tree in trees]),
+        descriptors=descriptors.normalise(np.array(values, dtype=np.float64).reshape(-1, descriptors.COUNT)),
+    )
+
+
+def _pairs(parts: Sequence[Sequence[tuple[int, int]]]) -> Ragged:
+    joined = [pair for part in parts for pair in part]
+    return Ragged.of(narrow(np.array(joined, dtype=np.int64).reshape(-1, 2)), [len(part) for part in parts])
+
+
+def build_chunks(
+    smiles: Iterable[str], *, levels: bool = False, workers: int = 1, chunk: int = CHUNK
+) -> Iterator[Chunk]:
+    """Yield a stream of SMILES as chunks, in order; a few chunks are in memory at a time, however long the stream."""
+
+    def parts() -> Iterator[tuple[int, list[str]]]:
+        rest, first = iter(smiles), 0
+        while part := list(islice(rest, chunk)):
+            yield first, part
+            first += len(part)
+
+    return ordered(_Build(levels), parts(), workers=workers)
+
+
+@dataclass(frozen=True)
+class _Build:
+    levels: bool
+
+    def __call__(self, part: tuple[int, list[str]]) -> Chunk:
+        return build_chunk(*part, levels=self.levels)
+
+
+def ordered(function: Callable[[In], Out], items: Iterable[In], *, workers: int = 1) -> Iterator[Out]:
+    """Yield `function` of every item in their order, computed by `workers` processes; by this one if that is 1.
+
+    A process that dies (out of memory, killed) is an error here and not a hang.
+
+    >>> list(ordered(str, [1, 2, 3]))
+    ['1', '2', '3']
+    """
+    if workers <= 1:
+        yield from map(function, items)
+        return
+    waiting: deque[Future[Out]] = deque()
+    with ProcessPoolExecutor(workers) as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) > 2 * workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,163 @@
+"""From a SMILES to numbers: RDKit reads the molecule, every atom and bond becomes a row of categories."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from typing import Any
+
+from apmax import extras
+from apmax.data.molecules.vocabulary import MASS_UNIT
+
+HYBRIDISATIONS = ("SP", "SP2", "SP3", "SP3D", "SP3D2")
+CHARGES = (-1, -2, 1, 2, 0)
+BONDS = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")
+
+AtomRow = tuple[int, int, int, int, int, int, int, int]
+BondRow = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One molecule: a row of categories per atom and per bond, and each bond's two ends."""
+
+    atoms: list[AtomRow]
+    bonds: list[BondRow]
+    ends: list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A molecule that RDKit refused: its row in the table, its text, and RDKit's reason."""
+
+    row: int
+    smiles: str
+    reason: str
+
+
+@cache
+def chemistry() -> Any:
+    """Return `rdkit.Chem`, or say which extra brings it."""
+    return extras.load("rdkit.Chem", "molecules")
+
+
+def read(smiles: str) -> Any:
+    """Return RDKit's molecule; nothing is written to the terminal.
+
+    Raises:
+        ValueError: RDKit cannot read it, with RDKit's reason; or it has no atoms.
+
+    >>> read("CCO").GetNumAtoms()
+    3
+    >>> read("CN(C)(C)(C)C")
+    Traceback (most recent call last):
+    ...
+    ValueError: Explicit valence for atom # 1 N, 5, is greater than permitted
+    """
+    chem = chemistry()
+    with chem.rdBase.BlockLogs():
+        molecule = chem.MolFromSmiles(smiles)
+    if molecule is None:
+        raise ValueError(_reason(smiles))
+    if molecule.GetNumAtoms() == 0:
+        raise ValueError("no atoms")
+    return molecule
+
+
+def _reason(smiles: str) -> str:
+    chem = chemistry()
+    with chem.rdBase.BlockLogs():
+        molecule = chem.MolFromSmiles(smiles, sanitize=False)
+        if molecule is not None:
+            try:
+                chem.SanitizeMol(molecule)
+            except ValueError as error:
+                return str(error).strip()
+    if not hasattr(chem.rdBase, "CaptureErrorLog"):  # RDKit before 2025
+        return "SMILES parse error"
+    with chem.rdBase.CaptureErrorLog() as log:
+        chem.MolFromSmiles(smiles)
+        lines = str(log.messages).splitlines()
+    if not lines:
+        return "SMILES parse error"
+    # "[12:00:00] SMILES Parse Error: unclosed ring for input: 'c1ccccc'" without the clock and the text itself.
+    return re.split(r" while parsing| for input", re.sub(r"^\[[\d:]+\] ", "", lines[0]))[0].strip()
+
+
+def featurise(molecule: Any) -> Graph:
+    """Return the categories of every atom and bond of an RDKit molecule; bonds come once.
+
+    >>> graph = featurise(read("C=O"))
+    >>> graph.atoms[1], graph.bonds, graph.ends
+    ((7, 1, 4, 0, 0, 1, 0, 15999000), [(1, 0, 0, 0)], [(0, 1)])
+    """
+    codes = _codes()
+    atoms = [
+        codes.atom(
+            atom.GetAtomicNum(),
+            atom.GetTotalDegree(),
+            atom.GetFormalCharge(),
+            atom.GetChiralTag(),
+            atom.GetTotalNumHs(),
+            atom.GetHybridization(),
+            atom.GetIsAromatic(),
+            atom.GetMass(),
+        )
+        for atom in molecule.GetAtoms()
+    ]
+    bonds, ends = [], []
+    for bond in molecule.GetBonds():
+        kind = codes.types.get(bond.GetBondType(), len(BONDS))
+        stereo = min(int(bond.GetStereo()), 6)
+        bonds.append((kind, int(bond.GetIsConjugated()), int(bond.IsInRing()), stereo))
+        ends.append((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))
+    return Graph(atoms, bonds, ends)
+
+
+def fingerprint(molecule: Any) -> int:
+    """Return 64 bits of the canonical SMILES: equal for the same molecule however it was written.
+
+    >>> fingerprint(read("OCC")) == fingerprint(read("CCO"))
+    True
+    """
+    canonical = chemistry().MolToSmiles(molecule)
+    return int.from_bytes(blake2b(canonical.encode(), digest_size=8).digest(), "little")
+
+
+class _Codes:
+    """RDKit's values as positions in the one-hots; the last position is "other"."""
+
+    def __init__(self) -> None:
+        chem = chemistry()
+        self.types = {getattr(chem.BondType, name): code for code, name in enumerate(BONDS)}
+        self.hybridisations = {getattr(chem.HybridizationType, name): k for k, name in enumerate(HYBRIDISATIONS)}
+        self.charges = {charge: code for code, charge in enumerate(CHARGES)}
+
+    def atom(
+        self,
+        number: int,
+        degree: int,
+        charge: int,
+        chiral: Any,
+        hydrogens: int,
+        hybrid: Any,
+        aromatic: bool,
+        mass: float,
+    ) -> AtomRow:
+        return (
+            number - 1 if 1 <= number <= 100 else 100,
+            min(degree, 6),
+            self.charges.get(charge, len(CHARGES)),
+            min(int(chiral), 4),
+            min(hydrogens, 5),
+            self.hybridisations.get(hybrid, len(HYBRIDISATIONS)),
+            int(aromatic),
+            round(mass / MASS_UNIT),
+        )
+
+
+@cache
+def _codes() -> _Codes:
+    return _Codes()

@@ -1,0 +1,201 @@
+"""All molecules of a data set in a few flat arrays: a molecule is a slice, a batch is a gather.
+
+Atoms and bonds take few distinct values (about 200 and 20 in a real set), so that each distinct row of categories is
+kept once, and an atom is a two-byte number of its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Sequences of different lengths, one after the other in `values`; sequence i begins at `starts[i]`.
+
+    >>> letters = Ragged(np.array(list("abcde")), np.array([0, 2, 5]))
+    >>> values, counts = letters.take(np.array([1, 0]))
+    >>> "".join(values), counts.tolist()
+    ('cdeab', [3, 2])
+    """
+
+    values: Array
+    starts: Array
+
+    def take(self, rows: Array) -> tuple[Array, Array]:
+        """Return the values of many sequences, joined in the order of `rows`, and the length of each."""
+        starts = self.starts[rows]
+        counts = self.starts[rows + 1] - starts
+        before = np.cumsum(counts) - counts
+        index = np.arange(counts.sum()) + np.repeat(starts - before, counts)
+        return self.values[index], counts
+
+    @staticmethod
+    def of(values: Array, counts: Sequence[int] | Array) -> Ragged:
+        """Return the sequences of these lengths that `values` consists of."""
+        return Ragged(values, np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
+
+    @staticmethod
+    def join(parts: Sequence[Ragged]) -> Ragged:
+        """Return the sequences of all parts, one part after the other."""
+        counts = np.concatenate([np.diff(part.starts) for part in parts])
+        return Ragged.of(np.concatenate([part.values for part in parts]), counts)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """What ML-MPNN needs beyond atoms and bonds.
+
+    Attributes:
+        cliques: Per molecule, the kinds of the junction tree's cliques.
+        members: Per molecule, pairs (clique, atom).
+        tree: Per molecule, pairs of neighbouring cliques.
+        descriptors: (n, 200) float32, normalised.
+    """
+
+    cliques: Ragged
+    members: Ragged
+    tree: Ragged
+    descriptors: Array
+
+
+@dataclass(frozen=True)
+class Store:
+    """Flat arrays of n molecules.
+
+    Attributes:
+        atom_rows: (distinct, 8) int32, the distinct rows of atoms' categories.
+        bond_rows: (distinct, 4) uint8, those of bonds.
+        atoms: Per molecule, positions in `atom_rows`.
+        bonds: Per molecule and once per bond: (position in `bond_rows`, one atom, other atom), within the molecule.
+        rows: (n,) int64, the row of each molecule in the table it was read from.
+        identity: (n,) uint64 of the canonical SMILES: equal for equal molecules.
+        levels: Cliques and descriptors, where they were asked for.
+        directory: Where the arrays are mapped from; such a store is sent to worker processes by name.
+    """
+
+    atom_rows: Array
+    bond_rows: Array
+    atoms: Ragged
+    bonds: Ragged
+    rows: Array
+    identity: Array
+    levels: Levels | None = None
+    directory: Path | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __reduce__(self) -> Any:
+        if self.directory is not None:
+            return Store.open, (self.directory,)
+        return super().__reduce__()
+
+    def take(self, rows: Array) -> Store:
+        """Return a store, in memory, of the molecules at `rows`, in that order; distinct rows are shared."""
+        levels = self.levels
+        if levels is not None:
+            ragged = (Ragged.of(*getattr(levels, name).take(rows)) for name in LEVEL_RAGGED)
+            levels = Levels(*ragged, descriptors=levels.descriptors[rows])
+        return Store(
+            atom_rows=self.atom_rows,
+            bond_rows=self.bond_rows,
+            atoms=Ragged.of(*self.atoms.take(rows)),
+            bonds=Ragged.of(*self.bonds.take(rows)),
+            rows=self.rows[rows],
+            identity=self.identity[rows],
+            levels=levels,
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays together."""
+        return sum(array.nbytes for _, array in self._arrays())
+
+    def _arrays(self) -> Iterator[tuple[str, Array]]:
+        parts: dict[str, Any] = {name: getattr(self, name) for name in (*TABLES, *RAGGED)}
+        if self.levels is not None:
+            parts |= {name: getattr(self.levels, name) for name in (*LEVEL_RAGGED, "descriptors")}
+        for name, part in parts.items():
+            if isinstance(part, Ragged):
+                yield name, part.values
+                yield f"{name}.starts", part.starts
+            else:
+                yield name, part
+
+    def save(self, directory: Path) -> None:
+        """Write one .npy file per array into `directory`, which must exist."""
+        for name, array in self._arrays():
+            np.save(directory / f"{name}.npy", array, allow_pickle=False)
+
+    @classmethod
+    def open(cls, directory: Path) -> Store:
+        """Return the store saved in `directory`, memory-mapped: nothing is read before it is used.
+
+        Raises:
+            FileNotFoundError: An array is missing.
+        """
+
+        def load(name: str) -> Array:
+            return np.load(directory / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+
+        def ragged(name: str) -> Ragged:
+            return Ragged(load(name), load(f"{name}.starts"))
+
+        levels = None
+        if (directory / "descriptors.npy").exists():
+            levels = Levels(*(ragged(name) for name in LEVEL_RAGGED), descriptors=load("descriptors"))
+        tables = {name: load(name) for name in TABLES}
+        return cls(**tables, **{name: ragged(name) for name in RAGGED}, levels=levels, directory=directory)
+
+    @classmethod
+    def join(cls, parts: Sequence[Store]) -> Store:
+        """Return one store of the molecules of all parts, whose distinct rows are merged."""
+        atom_rows, atom_ids = _merge([part.atom_rows for part in parts])
+        bond_rows, bond_ids = _merge([part.bond_rows for part in parts])
+        atoms, bonds = [], []
+        for part, atom_id, bond_id in zip(parts, atom_ids, bond_ids, strict=True):
+            atoms.append(replace(part.atoms, values=narrow(atom_id[part.atoms.values])))
+            renamed = np.column_stack([bond_id[part.bonds.values[:, 0]], part.bonds.values[:, 1:]])
+            bonds.append(replace(part.bonds, values=narrow(renamed)))
+        found = [part.levels for part in parts if part.levels is not None]
+        levels = None
+        if len(found) == len(parts):
+            ragged = (Ragged.join([getattr(level, name) for level in found]) for name in LEVEL_RAGGED)
+            levels = Levels(*ragged, descriptors=np.concatenate([level.descriptors for level in found]))
+        return cls(
+            atom_rows=atom_rows,
+            bond_rows=bond_rows,
+            atoms=Ragged.join(atoms),
+            bonds=Ragged.join(bonds),
+            rows=np.concatenate([part.rows for part in parts]),
+            identity=np.concatenate([part.identity for part in parts]),
+            levels=levels,
+        )
+
+
+TABLES = ("atom_rows", "bond_rows", "rows", "identity")
+RAGGED = ("atoms", "bonds")
+LEVEL_RAGGED = ("cliques", "members", "tree")
+
+
+def narrow(values: Array) -> Array:
+    """Return whole numbers in two bytes each where they fit, else in four.
+
+    >>> narrow(np.array([1, 65_535])).dtype, narrow(np.array([1, 65_536])).dtype
+    (dtype('uint16'), dtype('uint32'))
+    """
+    return values.astype(np.uint16 if values.size == 0 or values.max() < 2**16 else np.uint32)
+
+
+def _merge(tables: Sequence[Array]) -> tuple[Array, list[Array]]:
+    joined, places = np.unique(np.concatenate(tables), axis=0, return_inverse=True)
+    return joined, np.split(places.reshape(-1), np.cumsum([len(table) for table in tables])[:-1])

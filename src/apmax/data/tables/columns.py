@@ -1,0 +1,187 @@
+"""The kinds of columns, each fitted to training rows and then the same for every later row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from apmax import extras
+from apmax.data.tables import parsing
+from apmax.data.tables.parsing import Numbers
+from apmax.data.tables.report import Report
+
+pa = extras.load("pyarrow", "tables")
+pc = extras.load("pyarrow.compute", "tables")
+
+FEW = 10
+"""A category of fewer training rows is joined with the other rare ones."""
+MANY = 64
+"""The most frequent categories that are kept apart."""
+CALM = 3.0
+"""How many typical deviations from the median a number may lie before it is compressed."""
+DAY = 86400.0
+
+
+@dataclass(frozen=True)
+class Scale:
+    """`z = (x − median)/scale`, beyond ±3 growing only by logarithm; a missing value becomes the median.
+
+    `scale` is the interquartile range as a normal distribution's deviation, the standard deviation where that is 0.
+    """
+
+    median: float
+    scale: float
+
+    @staticmethod
+    def fit(values: Numbers) -> Scale:
+        """Return the scale of finite `values`.
+
+        >>> Scale.fit(np.array([1.0, 2.0, 3.0])).median
+        2.0
+        """
+        low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
+        # Halved first: the difference of two huge numbers need not be a number.
+        scale = float((high / 2 - low / 2) * 2 / 1.349) or float(np.std(values / 2) * 2)
+        return Scale(float(median), scale if np.isfinite(scale) and scale > 0 else 1.0)
+
+    def __call__(self, values: Numbers) -> Numbers:
+        """Return the scaled values, 0 where missing."""
+        scaled = np.nan_to_num((values - self.median) / self.scale, nan=0.0)
+        size = np.abs(scaled)
+        if size.max(initial=0.0) <= CALM:
+            return scaled
+        compressed = CALM + np.log1p(np.maximum(size, CALM) - CALM)
+        return np.where(size <= CALM, scaled, np.copysign(compressed, scaled))
+
+
+@dataclass(frozen=True)
+class Number:
+    """A column of numbers: scaled, with an indicator of its own where training had missing values."""
+
+    kind: ClassVar[str] = "number"
+    name: str
+    median: float
+    scale: float
+    indicator: bool
+
+    @staticmethod
+    def fit(name: str, column: Any) -> Number:
+        """Learn median, scale and whether values are missing."""
+        values, _ = parsing.numbers(column)
+        known = ~np.isnan(values)
+        scale = Scale.fit(values[known])
+        return Number(name, scale.median, scale.scale, indicator=not known.all())
+
+    def encode(self, column: Any, report: Report) -> list[Numbers]:
+        """Return the scaled numbers and, where training had missing values, 1 for missing."""
+        values, unreadable = parsing.numbers(column)
+        report.add_unreadable(self.name, unreadable)
+        scaled = Scale(self.median, self.scale)(values)
+        return [scaled, np.isnan(values).astype(float)] if self.indicator else [scaled]
+
+    @property
+    def sizes(self) -> list[int]:
+        """0: not a code."""
+        return [0, 0] if self.indicator else [0]
+
+
+@dataclass(frozen=True)
+class Category:
+    """A column of words: a code for each frequent one, one for all rare ones, one for missing.
+
+    The code is -1, no category at all, where training had no rare (or no missing) value: nothing was learnt of those.
+    """
+
+    kind: ClassVar[str] = "category"
+    name: str
+    values: tuple[str, ...]
+    rare: int
+    missing: bool
+
+    @staticmethod
+    def fit(name: str, column: Any) -> Category:
+        """Learn the words and how many rows have a rare one."""
+        text = parsing.words(column)
+        counted = pc.value_counts(pc.drop_null(text)).to_pylist()
+        counted.sort(key=lambda each: (-each["counts"], each["values"]))
+        # Few rows in all: then a category of two is frequent enough.
+        least = min(FEW, max(1, len(text) // 100))
+        kept = tuple(each["values"] for each in counted[:MANY] if each["counts"] >= least)
+        rare = sum(each["counts"] for each in counted[len(kept) :])
+        return Category(name, kept, rare, text.null_count > 0)
+
+    def encode(self, column: Any, report: Report) -> list[Numbers]:
+        """Return the codes."""
+        text = parsing.words(column)
+        found = pc.index_in(text, pa.array(self.values, pa.string()))
+        absent = text.is_null().to_numpy(zero_copy_only=False)
+        codes = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(float)
+        other = (codes < 0) & ~absent
+        if other.any() and not self.rare:
+            strange = pc.value_counts(text.filter(pa.array(other))).to_pylist()
+            report.add_unseen(self.name, {each["values"]: each["counts"] for each in strange})
+        codes[other] = len(self.values) if self.rare else -1
+        codes[absent] = len(self.values) + bool(self.rare) if self.missing else -1
+        return [codes]
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of codes."""
+        return [len(self.values) + bool(self.rare) + self.missing]
+
+
+@dataclass(frozen=True)
+class Date:
+    """A column of dates: the moment, the place in the week and the year, the hour if there are hours."""
+
+    kind: ClassVar[str] = "date"
+    name: str
+    format: str
+    median: float
+    scale: float
+    hours: bool
+    indicator: bool
+
+    @staticmethod
+    def fit(name: str, column: Any) -> Date:
+        """Learn the format, the span and whether times of day are given."""
+        form = "iso" if parsing.is_date(column) else parsing.date_format(parsing.words(column)) or "iso"
+        values, _ = parsing.seconds(column, form)
+        known = values[~np.isnan(values)]
+        scale = Scale.fit(known)
+        return Date(name, form, scale.median, scale.scale, bool((known % DAY != 0).any()), len(known) < len(values))
+
+    def encode(self, column: Any, report: Report) -> list[Numbers]:
+        """Return the scaled moment and sine and cosine of each cycle; all 0 where missing, with an indicator."""
+        values, unreadable = parsing.seconds(column, self.format)
+        report.add_unreadable(self.name, unreadable)
+        parts = [Scale(self.median, self.scale)(values)]
+        # 1970-01-01 was a Thursday; only the cycle matters.
+        for period in (7 * DAY, 365.2425 * DAY, *([DAY] if self.hours else [])):
+            angle = 2 * np.pi * (values % period) / period
+            parts += [np.nan_to_num(np.sin(angle), nan=0.0), np.nan_to_num(np.cos(angle), nan=0.0)]
+        return [*parts, np.isnan(values).astype(float)] if self.indicator else parts
+
+    @property
+    def sizes(self) -> list[int]:
+        """0: not codes."""
+        return [0] * (5 + 2 * self.hours + self.indicator)
+
+
+Column = Number | Category | Date
+KINDS: dict[str, type[Number] | type[Category] | type[Date]] = {kind.kind: kind for kind in (Number, Category, Date)}
+
+
+def write_column(column: Column) -> dict[str, Any]:
+    """Return a column as a plain table."""
+    return {"kind": column.kind, **asdict(column)}
+
+
+def read_column(table: Mapping[str, Any]) -> Column:
+    """Return the column that a plain table describes."""
+    fields = dict(table)
+    kind = KINDS[fields.pop("kind")]
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})

@@ -1,0 +1,98 @@
+"""Which kind a column is of, or why it is of no use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from apmax import extras, validation
+from apmax.data.tables import parsing
+from apmax.data.tables.columns import KINDS, MANY
+
+pc = extras.load("pyarrow.compute", "tables")
+
+DROP = "drop"
+ROLES = (*KINDS, DROP)
+ID_NAMES = ("id", "index", "key", "uuid", "guid", "rowid", "row")
+
+
+def kind_of(name: str, column: Any) -> tuple[str, str]:
+    """Return the kind of a column and an empty reason, or `DROP` and why it is left out.
+
+    Numbers are what reads as numbers throughout, dates what one date format reads throughout, all other text is
+    categories. Left out are columns of one value (or none), text that is different in most rows (an id, a name, free
+    text), and whole numbers that count the rows or are named like an id and differ in every row.
+
+    >>> import pyarrow as pa
+    >>> kind_of("age", pa.array(["31", "", "58"])), kind_of("name", pa.array(["ann", "bob", "eve", "joe"]))
+    (('number', ''), ('drop', 'different in every row: an id?'))
+    """
+    if not (parsing.is_text(column) or parsing.is_number(column) or parsing.is_date(column)):
+        return DROP, f"of type {column.type}, which is not supported"
+    if parsing.is_number(column):
+        values, _ = parsing.numbers(column)
+        return _number(name, values)
+    text = parsing.words(column)
+    known = len(text) - text.null_count
+    if known == 0:
+        return DROP, "no value at all"
+    distinct = len(pc.drop_null(pc.unique(text)))
+    if distinct == 1 and known == len(text):
+        return DROP, "the same in every row"
+    if parsing.is_date(column):
+        return "date", ""
+    values, unreadable = parsing.numbers(text)
+    if unreadable == 0:
+        return _number(name, values)
+    if parsing.date_format(text) is not None:
+        return "date", ""
+    if distinct == known and known > 2:
+        return DROP, "different in every row: an id?" + _almost(text, known, unreadable)
+    if distinct > max(MANY, known // 2):
+        return DROP, "different in most rows: names or free text?" + _almost(text, known, unreadable)
+    return "category", ""
+
+
+def role(name: str, column: Any, roles: Mapping[str, str]) -> tuple[str, str]:
+    """Return what the user says the column is, or else what it looks like, and the reason if it is left out."""
+    if name not in roles:
+        return kind_of(name, column)
+    wanted = validation.choice(f"column {name!r}", roles[name], ROLES)
+    if wanted == DROP:
+        return DROP, "as asked"
+    readers = {"number": lambda: parsing.numbers(column)[0], "date": lambda: parsing.seconds(column, _form(column))[0]}
+    if wanted in readers and np.isnan(readers[wanted]()).all():
+        raise ValueError(f"column {name!r} was to be a {wanted}, but no value of it reads as one")
+    return wanted, ""
+
+
+def _number(name: str, values: parsing.Numbers) -> tuple[str, str]:
+    known = values[~np.isnan(values)]
+    if known.size == 0:
+        return DROP, "no value at all"
+    if known.size == values.size and known.min() == known.max():
+        return DROP, "the same in every row"
+    whole = bool((known == np.round(known)).all())
+    if whole and known.size == values.size and values.size > 2 and len(np.unique(known)) == values.size:
+        if np.array_equal(np.abs(np.diff(known)), np.ones(known.size - 1)) or _named_like_an_id(name):
+            return DROP, "a different whole number in every row: an id?"
+    return "number", ""
+
+
+def _named_like_an_id(name: str) -> bool:
+    lower = name.lower()
+    return lower in ID_NAMES or lower.endswith(("_id", " id", "-id", "_key", "_no", "_nr")) or name.endswith("Id")
+
+
+def _almost(text: Any, known: int, unreadable: int) -> str:
+    """Say so where most values are numbers and a few are not: that is a mistake in the file rather than text."""
+    if unreadable > known / 10:
+        return ""
+    bad = text.filter(pc.invert(pc.match_substring_regex(text, parsing.NUMBER, ignore_case=True)))
+    return f" (numbers but for {unreadable} values such as {bad[0].as_py()!r}; name it a number to have those missing)"
+
+
+def _form(column: Any) -> str:
+    return "iso" if parsing.is_date(column) else parsing.date_format(parsing.words(column)) or "iso"

@@ -1,0 +1,99 @@
+"""What a run leaves behind: its directory, its records, its progress, its documentation."""
+
+import io
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from apmax import config
+from apmax.config import Stage
+from apmax.train import Record, epochs, measure, read_records
+from apmax.train.display import Bar, display_for
+from small_training import TRAIN, VALID, network, run_of, same, train, weights
+
+
+def test_the_directory_tells_what_was_run(tmp_path):
+    run = run_of(Stage(epochs=2), seed=9)
+    records = train(network(), run, directory=tmp_path)
+    assert config.load(tmp_path / "config.toml") == run
+    facts = json.loads((tmp_path / "run.json").read_text())
+    assert (facts["seed"], len(facts["data"])) == (9, 64)
+    assert facts["versions"]["torch"] == torch.__version__
+    assert facts["chosen"]["epoch"] in (1, 2)
+    assert read_records(tmp_path) == records
+
+
+def test_the_saved_model_is_the_chosen_one(tmp_path):
+    model = network()
+    train(model, run_of(), directory=tmp_path)
+    assert same(torch.load(tmp_path / "model.pt", weights_only=True), weights(model))
+
+
+def test_records_are_strict_json_with_null_for_what_is_undefined():
+    values = measure(torch.tensor([0.1, 0.2]), torch.tensor([1.0, 1.0]))
+    record = Record("ce", 0, 1, 1, 0.1, 0.5, None, values, 1.0)
+    line = json.loads(record.to_json(), parse_constant=pytest.fail)
+    assert line["valid"]["auroc"] is None
+    assert math.isnan(Record.from_table(line).valid.auroc)
+
+
+def test_a_used_directory_is_not_overwritten(tmp_path):
+    train(network(), run_of(), directory=tmp_path)
+    with pytest.raises(FileExistsError, match="resume=True"):
+        epochs(network(), (TRAIN, VALID), run_of(), directory=tmp_path)
+
+
+def test_without_a_terminal_progress_is_a_line_per_epoch(capsys):
+    train(network(), run_of(), progress=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["ce 1", "ce 2"]
+    assert all("valid AP 0." in line for line in lines)
+
+
+def test_on_a_terminal_progress_is_a_bar_with_the_running_ap():
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    stream = Terminal()
+    display = display_for(True, stream)
+    assert isinstance(display, Bar)
+    display.batch("ce", 1, 4, 4, lambda: 0.25)
+    display.progress.refresh()
+    display.close()
+    assert "AP ≈ 0.2500" in stream.getvalue()
+    assert "4/4" in stream.getvalue()
+
+
+def test_tensorboard_gets_the_records(tmp_path):
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    records = train(network(), run_of(tensorboard=True), directory=tmp_path)
+    reader = events.EventAccumulator(str(tmp_path / "tensorboard"))
+    reader.Reload()
+    logged = [scalar.value for scalar in reader.Scalars("valid/ap")]
+    assert logged == pytest.approx([record.valid.ap for record in records])
+
+
+DOCUMENTATION = Path(__file__).parents[1] / "docs" / "training.md"
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", DOCUMENTATION.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_program_of_the_documentation_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    for block in blocks("python"):
+        exec(compile(block, str(DOCUMENTATION), "exec"), {})
+    assert len(capsys.readouterr().out.splitlines()) == 7
+    assert (tmp_path / "run" / "model.pt").exists()
+
+
+def test_the_configuration_of_the_documentation_is_valid():
+    (text,) = blocks("toml")
+    assert [stage.name for stage in config.loads(text).stages] == ["ce", "ap + ce", "exact head"]
