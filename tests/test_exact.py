@@ -221,15 +221,15 @@ def test_exponential_agrees_where_exponents_are_clamped_and_where_they_vanish():
     assert_agree(found[2:], expected[2:])
 
 
-@pytest.mark.parametrize("name", PIECEWISE)
-@pytest.mark.parametrize("value", [1e30, -1e30, 1e150, -1e150])
+@pytest.mark.parametrize("name", [name for name in PIECEWISE if name != "squared_hinge"])
+@pytest.mark.parametrize("value", [1e30, -1e30, 1e200, -1e200])
 def test_an_absurd_score_leaves_the_other_anchors_alone(name, value):
+    # Not so the squared hinge: its square of 1e200 is beyond a double.
     scores, _, positive, negative = problem(200, 20, seed=4)
-    positive, negative = positive + 0.1, negative + 0.1
     scores[0] = value
-    data = scores, scores[:20], positive, negative
+    data = scores, scores[:20], positive + 0.1, negative + 0.1
     found, expected = (
-        pair_sums(*data, surrogate=name, margin=0.3, method=method)[1:] for method in ("bucket", "dense")
+        pair_sums(*data, surrogate=name, margin=0.7, method=method)[1:] for method in ("bucket", "dense")
     )
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
 

@@ -1,5 +1,10 @@
 """The mix-in for Lightning, as a user would write it."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -95,3 +100,16 @@ def test_dual_variables_ascend():
     assert [parameter for group in ascending for parameter in group["params"]] == [model.loss.alpha]
     counted = [parameter for group in model.ranking_groups() for parameter in group["params"]]
     assert len(counted) == len(set(counted)) == len(list(model.parameters()))
+
+
+@pytest.mark.slow
+def test_one_and_two_processes_give_the_same_weights_and_state(tmp_path):
+    script, results = Path(__file__).with_name("lightning_script.py"), []
+    for devices in ("1", "2"):
+        command = [sys.executable, str(script), devices, str(tmp_path / devices)]
+        subprocess.run(
+            command, check=True, timeout=300, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
+        results.append(torch.load(tmp_path / devices, weights_only=True))
+    for name, value in results[0].items():
+        torch.testing.assert_close(results[1][name], value, rtol=1e-5, atol=1e-5)

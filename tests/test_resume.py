@@ -63,9 +63,15 @@ def two_stages(loss="smooth_ap", every_steps=1, **fields):
 
 
 def finished(run, directory, model=None, resume=True):
+    """Return the chosen weights, and the last ones with the loss's state."""
     model = model or Network()
     list(epochs(model, (TRAIN, VALID), run, directory=directory, resume=resume))
-    return model.state_dict()
+    return {**model.state_dict(), **last(directory)}
+
+
+def last(directory):
+    state = checkpoint.load(directory / "checkpoint.pt")
+    return {f"{part}.{name}": value for part in ("model", "loss") for name, value in state.get(part, {}).items()}
 
 
 def same(one, other):
@@ -157,7 +163,7 @@ def test_resuming_what_is_complete_trains_nothing_and_gives_the_same_model(unint
     first = finished(two_stages(), tmp_path)
     model = Network()
     assert list(epochs(model, (TRAIN, VALID), two_stages(), directory=tmp_path, resume=True)) == []
-    assert same(model.state_dict(), first)
+    assert same({**model.state_dict(), **last(tmp_path)}, first)
     assert same(first, uninterrupted[0])
 
 
@@ -224,7 +230,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_previous_one_gives_the_same_wei
         epochs(Network(), (TRAIN, VALID), two_stages(), directory=tmp_path, resume=True)
     model = Network()
     list(epochs(model, (TRAIN, VALID), two_stages(), directory=tmp_path, resume="previous"))
-    assert same(model.state_dict(), uninterrupted[0])
+    assert same({**model.state_dict(), **last(tmp_path)}, uninterrupted[0])
 
 
 def test_sigterm_saves_and_exits_with_the_shells_code(uninterrupted, tmp_path):

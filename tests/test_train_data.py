@@ -44,6 +44,14 @@ def test_a_subset_of_a_random_dataset_is_seeded_by_row_too():
     assert torch.equal(values[0], values[1].flip(0))
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_subset_gives_the_inputs_and_rows_of_the_subset(workers):
+    subset = Subset(Subset(TRAIN, range(10, 60)), [5, 7, 9])
+    ((inputs, rows),) = batches(subset, [[2, 0]], seed=0, epoch=0, workers=workers)
+    assert torch.equal(inputs, TRAIN.tensors[0][[19, 15]])
+    assert rows.tolist() == [2, 0]
+
+
 def test_a_dataset_is_told_the_epoch():
     class Told(Dataset):
         heard = ()

@@ -4,6 +4,7 @@ import io
 import json
 import math
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,11 +55,20 @@ def test_without_a_terminal_progress_is_a_line_per_epoch(capsys):
     assert all("valid AP 0." in line for line in lines)
 
 
-def test_on_a_terminal_progress_is_a_bar_with_the_running_ap():
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
+
+def test_training_on_a_terminal_shows_the_bar_and_a_line_per_epoch(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    train(network(), run_of(), progress=True)
+    shown = sys.stdout.getvalue()
+    assert "AP ≈ 0." in shown
+    assert "ce 1  loss" in shown
+
+
+def test_the_bar_shows_how_far_the_epoch_is_and_the_running_ap():
     stream = Terminal()
     display = display_for(True, stream)
     assert isinstance(display, Bar)

@@ -14,7 +14,11 @@ from apmax.exact import kernel
 from apmax.functional import ALL, POS, Correction
 from apmax.losses.base import Batch, Loss
 from apmax.losses.memory import Memory
+from apmax.losses.weighing import PerAnchor, Uniform, shares
 
+_MAX_MAPS = 256
+_FEW = 256
+"""Up to this many rows a set finds a repeated one sooner than a sort."""
 _UNBOUNDED = ("squared_hinge", "hinge", "smoothed_hinge", "logistic", "exponential")
 
 
@@ -64,21 +68,22 @@ class APLoss(Loss):
         num_pos: int | None = None,
         validate: bool = True,
     ) -> None:
-        self_pair = surrogates.get(surrogate, margin).at_zero(margin)
-        validation.interval("gamma", gamma, 0, 1, closed="right")
-        validation.choice("start", start, ["estimate", "zero"])
         labels = validation.label_array(labels)
         super().__init__(labels, prevalence=prevalence, sample_weight=sample_weight, validate=validate)
-        self.surrogate, self.margin, self.gamma, self.sigmoid, self.start = surrogate, margin, gamma, sigmoid, start
-        self.floor = None if floor is None else validation.interval("floor", floor, 0)
+        self.surrogate = validation.choice("surrogate", surrogate, surrogates.SURROGATES)
+        self.self_pair = surrogates.get(surrogate, margin).at_zero(margin)
+        self.margin, self.sigmoid = float(margin), sigmoid
+        self.gamma = validation.interval("gamma", gamma, 0, 1, closed="right")
+        self.floor = None if floor is None else validation.interval("floor", floor, 0, closed="left")
+        self.start = validation.choice("start", start, ["estimate", "zero"])
         self.num_pos = None if num_pos is None else validation.whole("num_pos", num_pos, 1)
-        self._surrogate, self.self_pair = surrogates.SURROGATES[surrogate], self_pair
         self.memory = Memory(labels)
         share = self.total_positive / self.total_weight if self.prevalence is None else self.prevalence
-        rate = self_pair * share / self.total_positive.clamp_min(torch.finfo(torch.float64).tiny)
+        rate = self.self_pair * share / self.total_positive.clamp_min(torch.finfo(torch.float64).tiny)
         self.register_buffer("_floor_rate", rate, persistent=False)
-        # For one task these are numbers on the host: arithmetic with them launches nothing.
+        # For one task these are numbers on the host, and of them come the maps of `_uniform`.
         self._numbers = (0.0,) * 3 if self.tasks else (float(share), float(self.total_positive), float(rate))
+        self._maps: dict[tuple[int, int, torch.dtype], Uniform] = {}
         self._corrected = self.prevalence is not None
         self._said_no_positive = False
         if surrogate in _UNBOUNDED and not sigmoid:
@@ -121,22 +126,29 @@ class APLoss(Loss):
 
     def faults(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
         """Return a scalar that is 0 if the batch is sound and its rows' labels are those of the training set."""
-        fault = super().faults(scores, labels, index if self.training else None)
-        if self.num_pos is not None:
+        if self.training and index is not None and labels.ndim == 1:
+            # A label that is neither 0 nor 1 differs from the training set's, whatever that is.
+            wrong = self._differ(labels, index) | (index.clamp(0, self.num_rows - 1) != index)
+            fault = (scores * 0).add_(wrong).sum()
+        else:
+            fault = super().faults(scores, labels, self._rows_in_use(index))
+            if self.training and index is not None:
+                fault = fault + self._differ(labels, index).sum()
+        if self.training and self.num_pos is not None:
             count = (labels == 1).sum(0)
             fault = fault + ((count > self.num_pos) if labels.ndim == 2 else (count != self.num_pos)).sum()
-        if self.training and index is not None:
-            fault = fault + self._disagree(labels, index).sum()
         return fault
 
     def explain(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> None:
         """Raise `ValueError` for what is wrong with a batch."""
-        super().explain(scores, labels, index if self.training else None)
+        super().explain(scores, labels, self._rows_in_use(index))
+        if not self.training:
+            return
         count = int((labels == 1).sum(0).max())
         if self.num_pos is not None and (count > self.num_pos or (labels.ndim == 1 and count < self.num_pos)):
             raise ValueError(f"labels hold {count} positives in a batch where num_pos={self.num_pos} was promised")
-        if self.training and index is not None:
-            wrong = self._disagree(labels, index).nonzero()
+        if index is not None:
+            wrong = self._differ(labels, index).nonzero()
             if wrong.numel():
                 where = int(wrong[0, -1])
                 raise ValueError(
@@ -153,110 +165,107 @@ class APLoss(Loss):
             )
         first = _first_occurrence(batch.rows) if self.training and batch.rows is not None else None
         if first is not None and self._corrected:
-            batch = batch._replace(positive=batch.positive * first, negative=batch.negative * first, plain=False)
-        where = functional.positives_of(batch.positive, self.num_pos)
+            batch = batch._replace(positive=batch.positive * first, negative=batch.negative * first)
+        size = batch.scores.shape[-1]
+        promised = min(self.num_pos, size) if self.training and self.num_pos is not None else None
+        where = functional.positives_of(batch.positive, promised)
         if where.shape[-1] == 0:
             return self._nothing(batch)
-        with torch.no_grad():
-            value, gradient = self._value_and_gradient(batch, where, first)
-        result: Tensor = _Known.apply(batch.scores, value, gradient)
-        return result
+        return _with_gradient(batch.scores, *self._value_and_gradient(batch, where, first))
 
     def _value_and_gradient(self, batch: Batch, where: Tensor, first: Tensor | None) -> tuple[Tensor, Tensor]:
         # `functional.compose` written out: both are known at once, which spares autograd's bookkeeping.
-        scores = batch.scores.sigmoid() if self.sigmoid else batch.scores
-        weight = None if batch.plain else batch.positive.gather(-1, where)
-        classes = torch.stack([batch.positive, batch.negative])
-        pairs = kernel.pairs(scores, scores.gather(-1, where), classes, self._surrogate, self.margin)
-        (positive_scale, offset, negative_scale), complete = self._correction(batch, where, weight)
-        positives, negatives = pairs.sums().unbind(0)
-        positives = positives * positive_scale + offset
-        g = torch.stack([positives, positives + negatives * negative_scale], -1)
-        u = self._remember(g, complete, batch, where, weight, first) if batch.rows is not None and self.training else g
-        above, everything = u.unbind(-1)
-        if weight is not None:
-            # A task without a measured label in the batch has nothing to divide.
-            everything = torch.where(everything > 0, everything, 1)
-        precision = above / everything
-        if weight is None:
-            share: Tensor | float = 1 / where.shape[-1]
-            value = 1 - precision.mean()
+        scores = batch.scores.detach()
+        if self.sigmoid:
+            scores = scores.sigmoid()
+        classes = torch.stack([batch.positive, batch.negative]).detach()
+        surrogate = surrogates.SURROGATES[self.surrogate]
+        pairs = kernel.pairs(scores, scores.gather(-1, where), classes, surrogate, self.margin)
+        sums = pairs.sums()
+        weighing: PerAnchor | Uniform
+        weight = complete = None
+        if batch.plain and first is None and where.shape[-1] < scores.shape[-1] and _on_host(scores):
+            weighing = self._uniform(where.shape[-1], scores.shape[-1], sums.dtype)
         else:
-            share = _shares(weight)
-            value = (share * (1 - precision)).sum()
-        of_positives = share / everything
-        of_all = of_positives * precision
-        incoming = torch.stack([(of_all - of_positives) * positive_scale, of_all * negative_scale])
-        gradient, of_anchors = pairs.pull(incoming)
+            weight = classes[0].gather(-1, where)
+            weighing = PerAnchor(self._correction(classes, weight), shares(weight))
+            complete = (classes[1] > 0).any(-1, keepdim=True) if self._corrected else None
+        u = g = weighing.g(sums)
+        if self.training and batch.rows is not None:
+            u = self._remember(g, batch.rows[where], weight, complete, None if first is None else first[where])
+        value, cotangent = weighing.objective(u)
+        gradient, of_anchors = pairs.pull(cotangent)
         gradient.scatter_add_(-1, where, of_anchors)
         if self.sigmoid:
             gradient = gradient * (scores * (1 - scores))
-        return value.to(scores.dtype), gradient.to(scores.dtype)
+        return value, gradient
 
-    def _correction(self, batch: Batch, where: Tensor, weight: Tensor | None) -> tuple[Correction, Tensor | bool]:
-        """Return how sums become g, and whether the batch shows both classes, so that all of u is to be renewed."""
-        size, count = batch.scores.shape[-1], where.shape[-1]
-        if not self._corrected:
-            everything: Tensor | float = size
-            if weight is not None:
-                everything = (batch.positive + batch.negative).sum(-1, keepdim=True)
-                everything = torch.where(everything > 0, everything, 1)
-            return Correction(1 / everything, 0.0, 1 / everything), True
-        if weight is None:
-            share, population, _ = self._numbers
-            correction = functional.prevalence_correction(
-                1.0, count, size - count, prevalence=share, total_positive=population, self_pair=self.self_pair
-            )
-            return correction, size > count
-        assert self.prevalence is not None
-        negative = batch.negative.sum(-1, keepdim=True)
-        correction = functional.prevalence_correction(
+    def _uniform(self, count: int, size: int, dtype: torch.dtype) -> Uniform:
+        """Return how sums become g in a batch of `size` where each of `count` positives, and all else, weighs 1."""
+        known = self._maps.get((count, size, dtype))
+        if known is None:
+            correction = Correction(1 / size, 0.0, 1 / size)
+            if self._corrected:
+                share, population, _ = self._numbers
+                correction = functional.prevalence_correction(
+                    1.0, count, size - count, prevalence=share, total_positive=population, self_pair=self.self_pair
+                )
+            if len(self._maps) >= _MAX_MAPS:
+                self._maps.clear()
+            known = self._maps[count, size, dtype] = Uniform.of(correction, count, dtype)
+        return known
+
+    def _correction(self, classes: Tensor, weight: Tensor) -> Correction:
+        """Return how sums become g in a batch whose classes weigh (2, ..., B) and its anchors (..., k)."""
+        positive, negative = classes.sum(-1, keepdim=True).unbind(0)
+        if self.prevalence is None:
+            everything = positive + negative
+            scale = 1 / torch.where(everything > 0, everything, 1)
+            return Correction(scale, 0.0, scale)
+        return functional.prevalence_correction(
             weight,
-            weight.sum(-1, keepdim=True),
+            positive,
             negative,
             prevalence=self.prevalence.to(weight.dtype).unsqueeze(-1),
             total_positive=self.total_positive.to(weight.dtype).unsqueeze(-1),
             self_pair=self.self_pair,
         )
-        return correction, negative > 0
 
     def _remember(
-        self,
-        g: Tensor,
-        complete: Tensor | bool,
-        batch: Batch,
-        where: Tensor,
-        weight: Tensor | None,
-        first: Tensor | None,
+        self, g: Tensor, rows: Tensor, weight: Tensor | None, complete: Tensor | None, first: Tensor | None
     ) -> Tensor:
-        """Renew u of the anchors by the moving average and return it, (..., k, 2)."""
-        assert batch.rows is not None
+        """Renew u of the anchors by the moving average and return it, (2, ..., k).
+
+        Args:
+            g: (2, ..., k) of this batch.
+            rows: (..., k) the anchors' training rows.
+            weight: (..., k) their weights, 0 for padding; None if all weigh 1.
+            complete: (..., 1) whether the batch has negatives; None if it has, or is taken as it is.
+            first: (..., k) whether a row is met in the batch for the first time; None if all are.
+        """
         memory = self.memory
-        slot, key = memory.find(batch.rows[where])
-        old = memory.read(slot).to(g.dtype)
-        # Padding, a row met before and, without checks, a row of no positive are used by themselves, never stored.
-        allowed = None
-        if weight is not None or not self.validate:
-            allowed = memory.holds(slot, key)
-            allowed = allowed if weight is None else allowed & (weight > 0)
-            old = torch.where(allowed.unsqueeze(-1), old, 0)
-        if first is not None:
-            allowed = first[where] if allowed is None else allowed & first[where]
-        fresh = old[..., ALL] == 0
+        place, key = memory.find(rows)
+        old = memory.read(place).to(g.dtype)
+        allowed = first
+        if weight is None and self.validate:
+            visited = old[ALL].bool()
+        else:
+            # Padding and, without checks, a row of no positive are used by themselves, never stored.
+            own = memory.holds(place, key) if weight is None else memory.holds(place, key) & (weight > 0)
+            visited = torch.logical_and(old[ALL], own)
+            allowed = own if first is None else own & first
         seen = g
-        if complete is not True:
+        if complete is not None:
             # Without negatives in the batch, what is known of them stays; an anchor not yet seen stays unseen.
-            complete = torch.as_tensor(complete, device=g.device)
-            negatives = torch.where(complete, g[..., ALL] - g[..., POS], old[..., ALL] - old[..., POS])
-            seen = torch.stack([g[..., POS], g[..., POS] + negatives], -1)
-            whole = complete | ~fresh
-            allowed = whole if allowed is None else allowed & whole
-        if self.start == "estimate":
-            old = torch.where(fresh.unsqueeze(-1), g, old)
-            seen = g if seen is g else torch.where(fresh.unsqueeze(-1), g, seen)
-        new = functional.moving_average(old, seen, self.gamma, floor=self._floor(weight))
-        finite = new[..., ALL] < torch.inf
-        memory.write(slot, new, finite if allowed is None else finite & allowed)
+            negatives = torch.where(visited, old[ALL] - old[POS], 0)
+            seen = torch.where(complete, g, torch.stack([g[POS], g[POS] + negatives]))
+            stored = complete | visited
+            allowed = stored if allowed is None else allowed & stored
+        old = torch.where(visited, old, seen if self.start == "estimate" else 0)
+        # `functional.moving_average`, with the two components in front.
+        new = torch.lerp(old, seen, self.gamma)
+        new[ALL].clamp_(min=self._floor(weight))
+        memory.write(place, new, allowed)
         return new
 
     def _floor(self, weight: Tensor | None) -> Tensor | float:
@@ -266,10 +275,27 @@ class APLoss(Loss):
             return self._numbers[2]
         return weight * self._floor_rate.to(weight.dtype).unsqueeze(-1)
 
-    def _disagree(self, labels: Tensor, index: Tensor) -> Tensor:
-        """Return (..., B): a batch label is positive and the training label is not, or the other way round."""
-        slot, key = self.memory.find(index)
-        return self.memory.holds(slot, key) != ((labels if self.tasks is None else labels.mT) == 1)
+    def _differ(self, labels: Tensor, index: Tensor) -> Tensor:
+        """Return (..., B): whether a batch label is positive and the training label is not, or the other way round."""
+        memory = self.memory
+        held = memory.holds(*memory.find(index))
+        return held != (labels if labels.ndim == 1 else labels.mT == 1)
+
+    def _rows_in_use(self, index: Tensor | None) -> Tensor | None:
+        """Return the rows if anything is looked up by them: evaluation may be of other data."""
+        return index if self.training or self.row_weight is not None else None
+
+    def _batch(self, scores: Tensor, labels: Tensor, index: Tensor | None, sample_weight: Tensor | None) -> Batch:
+        batch = super()._batch(scores, labels, index, sample_weight)
+        if sample_weight is None:
+            return batch
+        # What all training positives weigh together is not known: those of a batch are taken to weigh 1 on average.
+        count = ((labels if labels.ndim == 1 else labels.mT) == 1).sum(-1)
+        total = batch.positive.sum(-1)
+        scale = torch.minimum(count, self.total_positive.to(total.dtype)) / torch.where(total > 0, total, 1)
+        return batch._replace(
+            positive=batch.positive * scale.unsqueeze(-1), negative=batch.negative * scale.unsqueeze(-1)
+        )
 
     def _nothing(self, batch: Batch) -> Tensor:
         if not self._said_no_positive:
@@ -277,37 +303,34 @@ class APLoss(Loss):
             warnings.warn(
                 "a batch held no positive, and nothing can be learnt from it: draw batches with "
                 "apmax.PositiveBatchSampler (this is said once)",
-                stacklevel=5,
+                stacklevel=6,
             )
-        return batch.scores.sum() * 0
+        return (batch.scores * 0).sum()
 
 
-class _Known(torch.autograd.Function):
-    """A value whose gradient is already known."""
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, value: Tensor, gradient: Tensor) -> Tensor:  # noqa: ARG004
-        ctx.save_for_backward(gradient)
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.saved_tensors[0] * incoming, None, None
+def _with_gradient(scores: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
+    """Return `value` as a function of `scores` with this gradient."""
+    result = torch.dot(scores, gradient) if scores.ndim == 1 else (scores * gradient).sum()
+    # A linear function has the gradient, whatever its own value.
+    result.detach().copy_(value)
+    return result
 
 
-def _shares(weight: Tensor) -> Tensor:
-    """Return anchors' weights scaled to sum to 1 over each task's anchors and over the tasks that have any."""
-    total = weight.sum(-1, keepdim=True)
-    present = total > 0
-    return weight / (torch.where(present, total, 1) * present.sum().clamp_min(1))
+def _on_host(tensor: Tensor) -> bool:
+    """Return whether looking at numbers costs nothing; elsewhere it would wait for a device or break a graph."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def _first_occurrence(rows: Tensor) -> Tensor | None:
     """Return whether each row is met in the batch for the first time; None if that is known of all of them."""
-    if rows.device.type == "cpu" and not torch.compiler.is_compiling():
-        # Looking is free on a CPU; elsewhere it would wait for the device.
-        seen = np.sort(rows.numpy())
-        if not (seen[1:] == seen[:-1]).any():
-            return None
+    if _on_host(rows) and not _any_twice(rows):
+        return None
     ordered, order = rows.sort(stable=True)
     return torch.ones_like(rows, dtype=torch.bool).scatter_(0, order[1:], ordered[1:] != ordered[:-1])
+
+
+def _any_twice(rows: Tensor) -> bool:
+    if len(rows) <= _FEW:
+        return len(set(rows.tolist())) < len(rows)
+    ordered = np.sort(rows.numpy())
+    return bool((ordered[1:] == ordered[:-1]).any())

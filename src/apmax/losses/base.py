@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from apmax import validation
 
 
+_WHOLE = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
+
+
 class Batch(NamedTuple):
     """A mini-batch with the last dimension running over examples; several tasks stand in front: (tasks, B).
 
@@ -98,9 +101,14 @@ class Loss(nn.Module, ABC):
         """
         scores, labels = validation.same_shape(scores, labels)
         self._check_shapes(scores, index, sample_weight)
-        labels = labels.to(validation.floating(scores).dtype)
+        scores = validation.floating(scores)
+        labels = labels.detach().to(scores.dtype)
+        if index is not None and index.dtype != torch.int64:
+            index = index.long()
         if self.validate:
             self.check(scores.detach(), labels, index)
+            if sample_weight is not None:
+                validation.weights(sample_weight, scores.shape[:1])
         if torch.is_autocast_enabled(scores.device.type):
             with torch.autocast(scores.device.type, enabled=False):
                 return self.compute(self._batch(scores, labels, index, sample_weight))
@@ -157,7 +165,7 @@ class Loss(nn.Module, ABC):
                 f"scores have {tasks or 'one'} task(s) where the loss was built from labels of {self.tasks or 'one'}"
             )
         size = (scores.shape[0],)
-        if index is not None and (index.shape != size or index.is_floating_point()):
+        if index is not None and (index.shape != size or index.dtype not in _WHOLE):
             raise ValueError(f"index must hold whole numbers of shape {size}, got {index.dtype} {tuple(index.shape)}")
         if sample_weight is not None:
             if self.row_weight is not None:
@@ -168,7 +176,6 @@ class Loss(nn.Module, ABC):
             raise ValueError("index is needed: sample_weight was given for the training set and is looked up by row")
 
     def _batch(self, scores: Tensor, labels: Tensor, index: Tensor | None, sample_weight: Tensor | None) -> Batch:
-        scores = validation.floating(scores)
         weight = sample_weight
         if self.row_weight is not None and index is not None:
             weight = self.row_weight[index]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class Memory(nn.Module):
-    """A table (n₊, 2) of estimates, found by training row; nothing is held for negatives.
+    """A table (2, n₊) of estimates, found by training row; nothing is held for negatives.
 
     Args:
         labels: The training labels, (n,) or (n, tasks).
@@ -19,48 +19,63 @@ class Memory(nn.Module):
         ValueError: There is no positive.
     """
 
-    rows: Tensor
+    _rows: Tensor
     _values: Tensor
+    _spare: Tensor
+    _limit: Tensor
 
     def __init__(self, labels: Tensor) -> None:
         super().__init__()
         self.num_rows = labels.shape[0]
         self.tasks = labels.shape[1] if labels.ndim == 2 else None
-        rows = (labels if self.tasks is None else labels.mT.flatten()).eq(1).nonzero()[:, 0]
+        rows = (labels if self.tasks is None else labels.mT.flatten()).eq(1).nonzero().squeeze(-1)
         if rows.numel() == 0:
             raise ValueError("labels must hold at least one positive (1), got none")
-        # Not persistent: both are saved by hand, so that loading can compare the rows.
-        self.register_buffer("rows", rows, persistent=False)
-        # The last line takes what must not be remembered, so that a write needs no data-dependent shape.
-        self.register_buffer("_values", torch.zeros(rows.numel() + 1, 2, device=rows.device), persistent=False)
+        # Both tables end in a spare place that no row has: it takes what must not be remembered, so that neither
+        # finding nor writing needs a data-dependent shape.
+        end = rows.new_full((1,), torch.iinfo(rows.dtype).max)
+        # Not persistent: rows and values are saved by hand, so that loading can compare the rows.
+        self.register_buffer("_rows", torch.cat([rows, end]), persistent=False)
+        self.register_buffer("_values", torch.zeros(2, rows.numel() + 1, device=rows.device), persistent=False)
+        # Constants as tensors: an operation with a number of Python's takes twice as long.
+        self.register_buffer("_spare", rows.new_full((), rows.numel()), persistent=False)
+        self.register_buffer("_limit", torch.full((), torch.inf, device=rows.device), persistent=False)
 
     @property
     def u(self) -> Tensor:
         """The estimates of (g¹, g²), (n₊, 2), in the order of `rows`; 0 where never visited."""
-        return self._values[:-1]
+        return self._values[:, :-1].mT
+
+    @property
+    def rows(self) -> Tensor:
+        """The training rows of the positives, (n₊,); row r of task t stands as t·n + r."""
+        return self._rows[:-1]
 
     def find(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the place of training rows, (k,) or (tasks, k), and the key that `rows` holds there if they are in."""
+        """Return the place of training rows, (k,) or (tasks, k), and the key that stands there if they are positive."""
         if self.tasks is not None:
             rows = rows + torch.arange(self.tasks, device=rows.device).unsqueeze(-1) * self.num_rows
-        return torch.searchsorted(self.rows, rows).clamp_max_(self.rows.numel() - 1), rows
+        return torch.searchsorted(self._rows, rows), rows
 
-    def holds(self, slot: Tensor, key: Tensor) -> Tensor:
+    def holds(self, place: Tensor, key: Tensor) -> Tensor:
         """Return whether what `find` returned are rows of positives."""
-        return self.rows[slot] == key
+        return self._rows.take(place) == key
 
-    def read(self, slot: Tensor) -> Tensor:
-        """Return u at these places, (..., 2)."""
-        return self._values[slot]
+    def read(self, place: Tensor) -> Tensor:
+        """Return u at these places, (2, ...)."""
+        return self._values.index_select(1, place) if place.ndim == 1 else self._values[:, place]
 
-    def write(self, slot: Tensor, u: Tensor, allowed: Tensor) -> None:
-        """Store u at these places where `allowed`; allowed places must differ from each other."""
-        target = torch.where(allowed, slot, self.rows.numel())
-        self._values.index_copy_(0, target.flatten(), u.flatten(0, -2).to(self._values.dtype))
+    def write(self, place: Tensor, u: Tensor, allowed: Tensor | None = None) -> None:
+        """Store u, (2, ...), at these places where it is finite and `allowed`; those must differ from each other."""
+        values = self._values
+        # u² contains u¹; NaN compares as false.
+        sound = u[1] < self._limit
+        target = torch.where(sound if allowed is None else sound & allowed, place, self._spare)
+        values.index_copy_(1, target.flatten(), u.flatten(1).to(values.dtype))
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        destination[prefix + "u"] = self.u
+        destination[prefix + "u"] = self.u.contiguous()
         destination[prefix + "rows"] = self.rows
 
     def _load_from_state_dict(

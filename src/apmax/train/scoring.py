@@ -94,8 +94,10 @@ def scores_of(module: nn.Module, inputs: Any) -> Tensor:
 
 def move(value: Any, device: torch.device) -> Any:
     """Return `value` with its tensors on `device`: a tensor, a collection of them, or anything with `.to`."""
-    if hasattr(value, "to"):
+    if isinstance(value, Tensor):
         return value.to(device, non_blocking=True)
+    if hasattr(value, "to"):
+        return value.to(device)
     if isinstance(value, dict):
         return {key: move(part, device) for key, part in value.items()}
     if isinstance(value, (list, tuple)):

@@ -160,7 +160,7 @@ class Pace:
         self.step, self.time, self.started = 0, time.monotonic(), time.monotonic()
         self.spent = 0.0
         # Before the first is written its cost is unknown; this is a cautious guess for a small model.
-        self.cost = 0.02
+        self.cost = 0.05
 
     def due(self, step: int) -> bool:
         """Tell whether it is time: by steps, by seconds, or because all of them together stay within their share."""

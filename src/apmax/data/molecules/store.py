@@ -66,6 +66,25 @@ class Levels:
     tree: Ragged
     descriptors: Array
 
+    def take(self, rows: Array) -> Levels:
+        """Return the levels of the molecules at `rows`."""
+        return Levels(
+            cliques=Ragged.of(*self.cliques.take(rows)),
+            members=Ragged.of(*self.members.take(rows)),
+            tree=Ragged.of(*self.tree.take(rows)),
+            descriptors=self.descriptors[rows],
+        )
+
+    @staticmethod
+    def join(parts: Sequence[Levels]) -> Levels:
+        """Return the levels of all parts, one part after the other."""
+        return Levels(
+            cliques=Ragged.join([part.cliques for part in parts]),
+            members=Ragged.join([part.members for part in parts]),
+            tree=Ragged.join([part.tree for part in parts]),
+            descriptors=np.concatenate([part.descriptors for part in parts]),
+        )
+
 
 @dataclass(frozen=True)
 class Store:
@@ -101,10 +120,6 @@ class Store:
 
     def take(self, rows: Array) -> Store:
         """Return a store, in memory, of the molecules at `rows`, in that order; distinct rows are shared."""
-        levels = self.levels
-        if levels is not None:
-            ragged = (Ragged.of(*getattr(levels, name).take(rows)) for name in LEVEL_RAGGED)
-            levels = Levels(*ragged, descriptors=levels.descriptors[rows])
         return Store(
             atom_rows=self.atom_rows,
             bond_rows=self.bond_rows,
@@ -112,7 +127,7 @@ class Store:
             bonds=Ragged.of(*self.bonds.take(rows)),
             rows=self.rows[rows],
             identity=self.identity[rows],
-            levels=levels,
+            levels=None if self.levels is None else self.levels.take(rows),
         )
 
     @property
@@ -121,10 +136,10 @@ class Store:
         return sum(array.nbytes for _, array in self._arrays())
 
     def _arrays(self) -> Iterator[tuple[str, Array]]:
-        parts: dict[str, Any] = {name: getattr(self, name) for name in (*TABLES, *RAGGED)}
-        if self.levels is not None:
-            parts |= {name: getattr(self.levels, name) for name in (*LEVEL_RAGGED, "descriptors")}
+        parts = vars(self) | (vars(self.levels) if self.levels is not None else {})
         for name, part in parts.items():
+            if name in ("levels", "directory"):
+                continue
             if isinstance(part, Ragged):
                 yield name, part.values
                 yield f"{name}.starts", part.starts
@@ -145,16 +160,25 @@ class Store:
         """
 
         def load(name: str) -> Array:
-            return np.load(directory / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+            array: Array = np.load(directory / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+            return array
 
         def ragged(name: str) -> Ragged:
             return Ragged(load(name), load(f"{name}.starts"))
 
         levels = None
         if (directory / "descriptors.npy").exists():
-            levels = Levels(*(ragged(name) for name in LEVEL_RAGGED), descriptors=load("descriptors"))
-        tables = {name: load(name) for name in TABLES}
-        return cls(**tables, **{name: ragged(name) for name in RAGGED}, levels=levels, directory=directory)
+            levels = Levels(ragged("cliques"), ragged("members"), ragged("tree"), load("descriptors"))
+        return cls(
+            atom_rows=load("atom_rows"),
+            bond_rows=load("bond_rows"),
+            atoms=ragged("atoms"),
+            bonds=ragged("bonds"),
+            rows=load("rows"),
+            identity=load("identity"),
+            levels=levels,
+            directory=directory,
+        )
 
     @classmethod
     def join(cls, parts: Sequence[Store]) -> Store:
@@ -167,10 +191,6 @@ class Store:
             renamed = np.column_stack([bond_id[part.bonds.values[:, 0]], part.bonds.values[:, 1:]])
             bonds.append(replace(part.bonds, values=narrow(renamed)))
         found = [part.levels for part in parts if part.levels is not None]
-        levels = None
-        if len(found) == len(parts):
-            ragged = (Ragged.join([getattr(level, name) for level in found]) for name in LEVEL_RAGGED)
-            levels = Levels(*ragged, descriptors=np.concatenate([level.descriptors for level in found]))
         return cls(
             atom_rows=atom_rows,
             bond_rows=bond_rows,
@@ -178,13 +198,8 @@ class Store:
             bonds=Ragged.join(bonds),
             rows=np.concatenate([part.rows for part in parts]),
             identity=np.concatenate([part.identity for part in parts]),
-            levels=levels,
+            levels=Levels.join(found) if len(found) == len(parts) else None,
         )
-
-
-TABLES = ("atom_rows", "bond_rows", "rows", "identity")
-RAGGED = ("atoms", "bonds")
-LEVEL_RAGGED = ("cliques", "members", "tree")
 
 
 def narrow(values: Array) -> Array:

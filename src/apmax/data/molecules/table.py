@@ -36,7 +36,7 @@ class Table:
 
 
 def read_table(path: str | PathLike[str], smiles: str = "smiles", *, targets: Sequence[str] = ()) -> Table:
-    """Read a whole table of molecules.
+    r"""Read a whole table of molecules.
 
     Args:
         path: A .csv, .csv.gz, .parquet, .smi or .smi.gz file.
@@ -44,12 +44,12 @@ def read_table(path: str | PathLike[str], smiles: str = "smiles", *, targets: Se
         targets: The columns of labels: 0 or 1, empty where not measured.
 
     Raises:
-        ValueError: An unknown kind of file, a column that is not there, a label other than 0, 1 and empty (naming the row).
+        ValueError: An unknown kind of file, a column that is not there, a label other than 0, 1 and empty.
         FileNotFoundError: No such file.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "a.csv"
-    >>> _ = file.write_text("smiles,active\\nCCO,1\\nCC,\\n")
+    >>> _ = file.write_text("smiles,active\nCCO,1\nCC,\n")
     >>> read_table(file, targets=["active"]).labels.tolist()
     [[1.0], [nan]]
     """

@@ -20,6 +20,8 @@ FEW = 10
 """A category of fewer training rows is joined with the other rare ones."""
 MANY = 64
 """The most frequent categories that are kept apart."""
+MOST_RARE = 10_000
+"""Rare words that are remembered."""
 CALM = 3.0
 """How many typical deviations from the median a number may lie before it is compressed."""
 DAY = 86400.0
@@ -42,14 +44,17 @@ class Scale:
         >>> Scale.fit(np.array([1.0, 2.0, 3.0])).median
         2.0
         """
-        low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
-        # Halved first: the difference of two huge numbers need not be a number.
-        scale = float((high / 2 - low / 2) * 2 / 1.349) or float(np.std(values / 2) * 2)
-        return Scale(float(median), scale if np.isfinite(scale) and scale > 0 else 1.0)
+        # Relative to the largest, so that squares and differences of huge numbers are numbers.
+        largest = float(np.abs(values).max(initial=0.0)) or 1.0
+        part = values / largest
+        low, median, high = np.quantile(part, [0.25, 0.5, 0.75])
+        scale = largest * float((high - low) / 1.349 or np.std(part))
+        return Scale(largest * float(median), scale if scale > 0 else 1.0)
 
     def __call__(self, values: Numbers) -> Numbers:
         """Return the scaled values, 0 where missing."""
-        scaled = np.nan_to_num((values - self.median) / self.scale, nan=0.0)
+        with np.errstate(over="ignore"):
+            scaled = np.nan_to_num((values - self.median) / self.scale, nan=0.0)
         size = np.abs(scaled)
         if size.max(initial=0.0) <= CALM:
             return scaled
@@ -93,24 +98,25 @@ class Category:
     """A column of words: a code for each frequent one, one for all rare ones, one for missing.
 
     The code is -1, no category at all, where training had no rare (or no missing) value: nothing was learnt of those.
+    The rare words themselves are kept, up to 10,000, so that a word that training had is not called unseen.
     """
 
     kind: ClassVar[str] = "category"
     name: str
     values: tuple[str, ...]
-    rare: int
+    rare: tuple[str, ...]
     missing: bool
 
     @staticmethod
     def fit(name: str, column: Any) -> Category:
-        """Learn the words and how many rows have a rare one."""
+        """Learn the frequent words and the rare ones."""
         text = parsing.words(column)
         counted = pc.value_counts(pc.drop_null(text)).to_pylist()
         counted.sort(key=lambda each: (-each["counts"], each["values"]))
         # Few rows in all: then a category of two is frequent enough.
         least = min(FEW, max(1, len(text) // 100))
         kept = tuple(each["values"] for each in counted[:MANY] if each["counts"] >= least)
-        rare = sum(each["counts"] for each in counted[len(kept) :])
+        rare = tuple(each["values"] for each in counted[len(kept) :][:MOST_RARE])
         return Category(name, kept, rare, text.null_count > 0)
 
     def encode(self, column: Any, report: Report) -> list[Numbers]:
@@ -120,9 +126,10 @@ class Category:
         absent = text.is_null().to_numpy(zero_copy_only=False)
         codes = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(float)
         other = (codes < 0) & ~absent
-        if other.any() and not self.rare:
-            strange = pc.value_counts(text.filter(pa.array(other))).to_pylist()
-            report.add_unseen(self.name, {each["values"]: each["counts"] for each in strange})
+        if other.any() and len(self.rare) < MOST_RARE:
+            counted = pc.value_counts(text.filter(pa.array(other))).to_pylist()
+            known = set(self.rare)
+            report.add_unseen(self.name, {e["values"]: e["counts"] for e in counted if e["values"] not in known})
         codes[other] = len(self.values) if self.rare else -1
         codes[absent] = len(self.values) + bool(self.rare) if self.missing else -1
         return [codes]
@@ -183,5 +190,8 @@ def write_column(column: Column) -> dict[str, Any]:
 def read_column(table: Mapping[str, Any]) -> Column:
     """Return the column that a plain table describes."""
     fields = dict(table)
-    kind = KINDS[fields.pop("kind")]
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+    kind: Any = KINDS[fields.pop("kind")]
+    column: Column = kind(
+        **{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    )
+    return column

@@ -10,9 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from apmax import extras
 from apmax.data.tables.columns import KINDS, Column, read_column, write_column
 from apmax.data.tables.inference import DROP, role
 from apmax.data.tables.report import Report
+
+pa = extras.load("pyarrow", "tables")
 
 
 @dataclass(frozen=True)
@@ -101,12 +104,11 @@ class TableEncoder:
         matrix = np.empty((table.num_rows, len(self.sizes)), np.float32)
         place = 0
         for column in self.columns:
-            parts = column.encode(table.column(column.name), report) if column.name in present else None
-            for offset in range(len(column.sizes)):
-                matrix[:, place + offset] = UNKNOWN[column.kind] if parts is None else parts[offset]
-            if parts is None and getattr(column, "indicator", False):
-                matrix[:, place + len(column.sizes) - 1] = 1
-            place += len(column.sizes)
+            there = column.name in present
+            values = table.column(column.name) if there else pa.nulls(table.num_rows, pa.string())
+            for part in column.encode(values, report):
+                matrix[:, place] = part
+                place += 1
         return torch.from_numpy(matrix)
 
     def to_table(self) -> dict[str, Any]:
@@ -121,10 +123,6 @@ class TableEncoder:
     def summary(self) -> dict[str, list[str]]:
         """Return the names of the columns by kind."""
         return {kind: [column.name for column in self.columns if column.kind == kind] for kind in KINDS}
-
-
-UNKNOWN = {"number": 0.0, "date": 0.0, "category": -1.0}
-"""What stands for a column that is not there."""
 
 
 def shown(names: Iterable[str], most: int = 8) -> str:

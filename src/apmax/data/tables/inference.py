@@ -29,6 +29,8 @@ def kind_of(name: str, column: Any) -> tuple[str, str]:
     >>> kind_of("age", pa.array(["31", "", "58"])), kind_of("name", pa.array(["ann", "bob", "eve", "joe"]))
     (('number', ''), ('drop', 'different in every row: an id?'))
     """
+    if column.null_count == len(column):
+        return DROP, "no value at all"
     if not (parsing.is_text(column) or parsing.is_number(column) or parsing.is_date(column)):
         return DROP, f"of type {column.type}, which is not supported"
     if parsing.is_number(column):
@@ -75,10 +77,14 @@ def _number(name: str, values: parsing.Numbers) -> tuple[str, str]:
     if known.size == values.size and known.min() == known.max():
         return DROP, "the same in every row"
     whole = bool((known == np.round(known)).all())
-    if whole and known.size == values.size and values.size > 2 and len(np.unique(known)) == values.size:
-        if np.array_equal(np.abs(np.diff(known)), np.ones(known.size - 1)) or _named_like_an_id(name):
-            return DROP, "a different whole number in every row: an id?"
+    different = known.size == values.size > 2 and len(np.unique(known)) == values.size
+    if whole and different and (_counts_rows(known) or _named_like_an_id(name)):
+        return DROP, "a different whole number in every row: an id?"
     return "number", ""
+
+
+def _counts_rows(values: parsing.Numbers) -> bool:
+    return bool((np.diff(values) == 1).all() or (np.diff(values) == -1).all())
 
 
 def _named_like_an_id(name: str) -> bool:

@@ -60,7 +60,7 @@ class Source:
                 with self._csv(columns) as reader:
                     for batch in reader:
                         yield pa.Table.from_batches([batch])
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
             raise ValueError(f"{self.path}: {first_line(error)}") from None
 
     def read(self, columns: Sequence[str] | None = None) -> Any:

@@ -26,7 +26,8 @@ class Report:
         """Return one readable line for each thing found.
 
         >>> report = Report(rows=10, absent=["age"], unseen={"city": Counter(Rome=2)})
-        >>> print(*report.lines(), sep="\\n")
+        >>> for line in report.lines():
+        ...     print(line)
         column 'age' is missing: every row is scored as if its value were unknown
         column 'city': 2 of 10 rows have a value that training had not: 'Rome'
         """
@@ -41,6 +42,8 @@ class Report:
 
     def add_unseen(self, name: str, values: dict[str, int]) -> None:
         """Count values of a category that training did not have; beyond a thousand different ones as "…"."""
+        if not values:
+            return
         counts = self.unseen.setdefault(name, Counter())
         for value, count in values.items():
             counts[value if value in counts or len(counts) < 1000 else "…"] += count

@@ -21,7 +21,7 @@ class CsvWriter:
     """Text lines. A value is quoted only where it must be, so that what was plain stays plain."""
 
     def __init__(self, path: Path, *, suffix: str, delimiter: str) -> None:
-        self.file: Any = gzip.open(path, "wb", compresslevel=6) if suffix == ".csv.gz" else path.open("wb")
+        self.file: Any = gzip.GzipFile(path, "wb", compresslevel=6) if suffix == ".csv.gz" else path.open("wb")
         self.delimiter = delimiter
         self.header_written = False
 
@@ -53,7 +53,8 @@ class ParquetWriter:
     """Row groups, one for each chunk of rows."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.writer = path, None
+        self.path = path
+        self.writer: Any = None
 
     def write(self, table: Any) -> None:
         """Append the rows of a `pyarrow.Table`."""
@@ -87,10 +88,10 @@ def open_writer(path: str | os.PathLike[str], *, delimiter: str = ",") -> Iterat
 def quoted(text: Any, delimiter: str) -> Any:
     """Return texts as csv fields: in quotes where they hold the delimiter, a quote or a line break.
 
-    >>> quoted(pa.array(["plain", 'say "a, b"']), ",").to_pylist()
-    ['plain', '"say ""a, b\"""']
+    >>> print(*quoted(pa.array(["plain", "a, b"]), ",").to_pylist(), sep=" | ")
+    plain | "a, b"
     """
-    special = pc.match_substring_regex(text, f'["\\n\\r{"|" if delimiter == "|" else delimiter}]')
+    special = pc.match_substring_regex(text, f'["\\n\\r{delimiter}]')
     if not pc.any(special).as_py():
         return text
     inside = pc.replace_substring(text, '"', '""')

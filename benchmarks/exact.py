@@ -1,0 +1,134 @@
+"""The exact objective, value and gradient: time against a sort of the same scores, memory against the scores."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from apmax.functional import ap_objective
+from benchmarks.timing import best_times, ratio
+
+POSITIVE_EVERY = 100
+LIMITS = {100_000: 6.0, 1_000_000: 6.0, 10_000_000: 10.0}
+PATIENCE = 40.0
+
+
+def problem(rows: int) -> tuple[Tensor, Tensor]:
+    """Return float32 scores and labels with 1 % positives, made in place so that nothing else was ever allocated."""
+    scores, labels = torch.empty(rows), torch.zeros(rows)
+    scores.normal_(generator=torch.Generator().manual_seed(0))
+    labels[::POSITIVE_EVERY] = 1
+    scores[::POSITIVE_EVERY] += 1
+    return scores, labels
+
+
+def step(scores: Tensor, labels: Tensor, surrogate: str = "smooth_step", method: str = "auto") -> Tensor:
+    """Compute the objective and return its gradient."""
+    leaf = scores.detach().requires_grad_()
+    ap_objective(leaf, labels, surrogate, method=method).backward()
+    assert leaf.grad is not None
+    return leaf.grad
+
+
+def against_sort(rows: int, surrogate: str) -> float:
+    """Return how many sorts of the scores the value and gradient take."""
+    scores, labels = problem(rows)
+    return ratio(lambda: step(scores, labels, surrogate), scores.sort, seconds=3.0)
+
+
+def peak_bytes() -> int:
+    """Return the most memory that this process ever held."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # Not `getrusage`: on Linux its peak is handed down from the process that started this one.
+        return 1024 * int(status.read_text().split("VmHWM:")[1].split()[0])
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def memory_growth(rows: int) -> float:
+    """Return by how much value and gradient raise this process's peak, in units of the float32 scores."""
+    step(*problem(1000))
+    step(*problem(100_000))
+    scores, labels = problem(rows)
+    before = peak_bytes()
+    step(scores, labels)
+    return (peak_bytes() - before) / (scores.numel() * scores.element_size())
+
+
+def memory_in_a_fresh_process(rows: int) -> float:
+    """Return `memory_growth` as measured where no earlier work has raised the peak."""
+    code = f"import torch; torch.set_num_threads(1); from benchmarks.exact import *; print(memory_growth({rows}))"
+    root = Path(__file__).resolve().parent.parent
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, check=True, capture_output=True, text=True)
+    return float(done.stdout)
+
+
+def run() -> list[tuple[str, float, float]]:
+    """Return (what, ratio, target) for time and memory."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    found = [
+        (f"exact objective, smooth step, n={rows:.0e} / torch.sort", against_sort(rows, "smooth_step"), target)
+        for rows, target in LIMITS.items()
+    ]
+    found.append(("exact objective, squared hinge, n=1e+06 / torch.sort", against_sort(10**6, "squared_hinge"), 3.5))
+    torch.set_num_threads(threads)
+    found.append(("exact objective, extra memory, n=1e+07 / float32 scores", memory_in_a_fresh_process(10**7), 20.0))
+    return found
+
+
+def series(make: Callable[[int], Callable[[], object]], sizes: list[int]) -> list[tuple[int, float]]:
+    """Return (n, seconds) for growing n, as long as the next point promises not to take too long."""
+    points: list[tuple[int, float]] = []
+    for rows in sizes:
+        if len(points) > 1 and points[-1][1] ** 2 / points[-2][1] > PATIENCE:
+            break
+        points.append((rows, best_times(make(rows), seconds=1.0, least=1)[0]))
+    return points
+
+
+def plot(path: str | Path) -> None:
+    """Write a log-log plot of time against n, beside all pairs as far as they go and a sort of the scores."""
+    import matplotlib.pyplot as plt
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    sizes = [round(10 ** (exponent / 2)) for exponent in range(6, 15)]
+    lines = {
+        "all pairs, in chunks": (lambda n: _job(n, "smooth_step", "dense"), "#b5543c", "s", "-"),
+        "exact objective, smooth step": (lambda n: _job(n, "smooth_step", "auto"), "#1f5f8b", "o", "-"),
+        "exact objective, logistic": (lambda n: _job(n, "logistic", "auto"), "#79b0d1", "o", "-"),
+        "torch.sort of the scores": (lambda n: problem(n)[0].sort, "#666666", None, "--"),
+    }
+    figure, axes = plt.subplots(figsize=(7, 4.4), layout="constrained")
+    for label, (make, colour, marker, dash) in lines.items():
+        n, seconds = zip(*series(make, sizes), strict=True)
+        axes.loglog(n, seconds, dash, color=colour, marker=marker, markersize=4.5, linewidth=1.8, label=label)
+    axes.set(xlabel="examples n, of which 1 % are positive", ylabel="seconds", xticks=[10**e for e in range(3, 8)])
+    axes.set_title("Average precision as an objective: value and gradient, one thread", loc="left", fontsize=11)
+    axes.legend(frameon=False, loc="lower right", fontsize=9.5)
+    axes.grid(which="major", color="#e6e6e6", linewidth=0.8)
+    axes.minorticks_off()
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=160)
+    plt.close(figure)
+    torch.set_num_threads(threads)
+
+
+def _job(rows: int, surrogate: str, method: str) -> Callable[[], object]:
+    scores, labels = problem(rows)
+    return lambda: step(scores, labels, surrogate, method)
+
+
+if __name__ == "__main__":
+    for what, measured, target in run():
+        print(f"{what:<70} {measured:8.3g}  target {target:g}")
+    if len(sys.argv) > 1:
+        plot(sys.argv[1])

@@ -1,0 +1,1 @@
+"""The command `apmax`: one file a command. Nothing heavy is imported before a command runs."""

@@ -1,0 +1,58 @@
+"""What the commands show: notes, warnings and tables of figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from apmax.jobs import Evaluation
+
+
+def output() -> Console:
+    """Return the console for results."""
+    return Console(highlight=False)
+
+
+def notes(facts: Sequence[str], warnings: Sequence[str]) -> None:
+    """Show what was understood, and on the other stream what asks for a look."""
+    console = output()
+    for fact in facts:
+        console.print(Text(fact), soft_wrap=True)
+    warn(warnings)
+
+
+def warn(lines: Sequence[str]) -> None:
+    """Show warnings."""
+    console = Console(stderr=True, highlight=False)
+    for line in lines:
+        console.print(Text.assemble(("warning: ", "bold yellow"), line), soft_wrap=True)
+
+
+def evaluations(parts: Mapping[str, Evaluation]) -> Table:
+    """Return a table with a row for each set of rows: AP, AUPRC, AUROC with 95 % intervals, and the no-skill line."""
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("", "rows", "positive", "AP", "AUPRC", "AUROC", "no skill"):
+        table.add_column(name, justify="left" if not name else "right", no_wrap=True)
+    for name, part in parts.items():
+        table.add_row(
+            name,
+            f"{part.rows:,}",
+            f"{part.positives:,}",
+            Text(f"{part.ap.estimate:.4f}", "bold green"),
+            f"{part.auprc.estimate:.4f}",
+            f"{part.auroc.estimate:.4f}",
+            f"{part.no_skill:.4f}",
+        )
+        # The second line of a row: the intervals under their values, as 80 columns do not hold them side by side.
+        table.add_row("", "", "95 %", *(Text(interval(i), "dim") for i in (part.ap, part.auprc, part.auroc)), "")
+    return table
+
+
+def interval(value: Any) -> str:
+    """Return an interval's ends."""
+    return f"{value.low:.3f}–{value.high:.3f}"

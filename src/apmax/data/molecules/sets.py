@@ -1,0 +1,178 @@
+"""The paper's sets of molecules: files, tasks, splits, homes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from os import PathLike
+from pathlib import Path
+
+from apmax import validation
+from apmax.data.molecules.dataset import MoleculeDataset
+from apmax.data.molecules.reading import Report, read_molecules
+from apmax.data.molecules.table import read_table
+from apmax.data.sources import locate
+from apmax.data.splits import load_split
+
+_AUTHORS = (
+    "https://raw.githubusercontent.com/divelab/MoleculeX/83289899312b21ae3a48756e6066b4a7fe7ae93a/"
+    "AdvProp/datasets/moleculenet/"
+)
+_MOLECULENET = "https://deepchemdata.s3-us-west-1.amazonaws.com/datasets/"
+
+
+@dataclass(frozen=True)
+class MoleculeSet:
+    """One of the paper's sets.
+
+    Attributes:
+        file: The csv below the folder of data sets.
+        tasks: Its label columns; the first is the default.
+        split: The pattern of its split files, with a place for the split's name.
+        splits: The names of its splits; the first is the default.
+        digest: SHA-256 of its SMILES and labels (`content_digest`), whatever the file's form.
+        url: Its public home, where there is one.
+        width: The paper's hidden width.
+    """
+
+    file: str
+    tasks: tuple[str, ...]
+    split: str
+    splits: tuple[str, ...]
+    digest: str
+    url: str | None = None
+    width: int = 64
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The three parts of a data set."""
+
+    train: MoleculeDataset
+    valid: MoleculeDataset
+    test: MoleculeDataset
+    report: Report = field(repr=False)
+
+
+TOX21_TASKS = (
+    "NR-AR",
+    "NR-AR-LBD",
+    "NR-AhR",
+    "NR-Aromatase",
+    "NR-ER",
+    "NR-ER-LBD",
+    "NR-PPAR-gamma",
+    "SR-ARE",
+    "SR-ATAD5",
+    "SR-HSE",
+    "SR-MMP",
+    "SR-p53",
+)
+RANDOM = ("random122", "random123", "random124")
+
+DATASETS: dict[str, MoleculeSet] = {
+    "hiv": MoleculeSet(
+        file="hiv/hiv.csv.gz",
+        tasks=("HIV_active",),
+        split="hiv/split_hiv_{}.npz",
+        splits=("scaffold122",),
+        digest="498e04fa382a5e7602565501d7c011e7563e54bd16810ea5a8086dec0af7ff17",
+        url=_AUTHORS + "hiv.csv",
+        width=32,
+    ),
+    "muv": MoleculeSet(
+        file="muv/muv.csv.gz",
+        tasks=("MUV-600",),
+        split="muv/split_muv_{}.npz",
+        splits=RANDOM,
+        digest="ecc976d21e52cb22ed31fa8f2dd687089e924587118fbeab8021d2ae3cfc5505",
+        url=_MOLECULENET + "muv.csv.gz",
+        width=32,
+    ),
+    "tox21": MoleculeSet(
+        file="tox21/tox21.csv.gz",
+        tasks=TOX21_TASKS,
+        split="tox21/split_tox21_{}.npz",
+        splits=RANDOM,
+        digest="8b2d1a92bbd90b86c5d6fd68ea03a21d3963c1d4f504473d8906f53cd6c3f382",
+        url=_AUTHORS + "tox21.csv",
+        width=128,
+    ),
+    "toxcast": MoleculeSet(
+        file="toxcast/toxcast.csv.gz",
+        tasks=("APR_HepG2_MicrotubuleCSK_24h_up", "APR_HepG2_MitoMass_24h_up"),
+        split="toxcast/split_toxcast_{}.npz",
+        splits=RANDOM,
+        digest="2c91821873339085f9a25e0762ab783d665ca033d310f09e01577544256d1b99",
+        url=_MOLECULENET + "toxcast_data.csv.gz",
+    ),
+    "aicures": MoleculeSet(
+        file="aicures/pseudomonas.csv.gz",
+        tasks=("activity",),
+        split="aicures/split_official_cv_{}.npz",
+        splits=tuple(f"fold{fold}" for fold in range(10)),
+        digest="1fe4cc1dd9182979ca169105d34f255eddd87c97c2fc8ca3ee6d17385d622023",
+    ),
+}
+
+
+def load(
+    name: str,
+    tasks: str | Sequence[str] | None = None,
+    *,
+    split: str | None = None,
+    data_dir: str | PathLike[str] | None = None,
+    cache: str | PathLike[str] | None = None,
+    levels: bool = False,
+    workers: int = 2,
+    progress: bool | None = None,
+    download: bool = False,
+) -> Parts:
+    """Return the training, validation and test part of one of `DATASETS`, each row of which has a label.
+
+    Args:
+        name: A key of `DATASETS`.
+        tasks: One column, or several for labels (n, tasks); by default the set's first.
+        split: One of the set's splits; by default its first. Splits are files of the folder and are not downloaded.
+        data_dir: The folder of data sets; by default `APMAX_DATA`.
+        cache: The folder of caches, as in `featurise_all`.
+        levels: Cliques and descriptors as well, for ML-MPNN.
+        workers: Processes that read molecules that are not in the cache.
+        progress: Show a progress bar; by default on a terminal.
+        download: Fetch a csv that is not there from its public home. The file is refused if its content differs.
+
+    Raises:
+        ValueError: Unknown name, task or split; or a file whose content is not that of the paper's set.
+        FileNotFoundError: The data are not there.
+    """
+    entry = DATASETS[validation.choice("name", name, DATASETS)]
+    columns = [entry.tasks[0]] if tasks is None else [tasks] if isinstance(tasks, str) else list(tasks)
+    for column in columns:
+        validation.choice("tasks", column, entry.tasks)
+    part = entry.splits[0] if split is None else validation.choice("split", split, entry.splits)
+
+    def verify(path: Path) -> None:
+        found = content_digest(path, entry.tasks)
+        if found != entry.digest:
+            raise ValueError(f"{entry.url} does not hold the {name} set of the paper: its digest is {found}")
+
+    path = locate(entry.file, data_dir, url=entry.url, verify=verify, download=download)
+    rows = load_split(locate(entry.split.format(part), data_dir))
+    data, report = read_molecules(path, targets=columns, cache=cache, levels=levels, workers=workers, progress=progress)
+    return Parts(
+        train=data.at_table_rows(rows.train),
+        valid=data.at_table_rows(rows.valid),
+        test=data.at_table_rows(rows.test),
+        report=report,
+    )
+
+
+def content_digest(path: str | PathLike[str], tasks: Sequence[str]) -> str:
+    """Return the SHA-256 of a table's SMILES and labels, the same for every form in which the file may come."""
+    table = read_table(path, targets=tasks)
+    digest = sha256()
+    for text, labels in zip(table.smiles, table.labels.tolist(), strict=True):
+        cells = ["" if label != label else str(int(label)) for label in labels]
+        digest.update((",".join([text, *cells]) + "\n").encode())
+    return digest.hexdigest()

@@ -1,0 +1,78 @@
+"""Columns that know too much: one alone that separates the classes was probably written after the outcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from apmax.data.tables import parsing
+from apmax.data.tables.columns import Category, Date
+from apmax.data.tables.encoder import TableEncoder
+from apmax.data.tables.report import Report
+
+SUSPICIOUS = 0.999
+LEAST_POSITIVES = 5
+"""With fewer, a column separates the classes by chance."""
+
+
+@dataclass(frozen=True)
+class Leak:
+    """A column and the AUROC it reaches alone, by its value or by being missing."""
+
+    name: str
+    auroc: float
+    by: str
+
+
+def leaks(encoder: TableEncoder, table: Any, labels: npt.NDArray[np.float32]) -> list[Leak]:
+    """Return the columns whose value, or whose being missing, ranks the training rows with AUROC ≥ 0.999.
+
+    A category ranks by the share of positives among the rows of its word.
+
+    >>> import pyarrow as pa
+    >>> table = pa.table({"age": [30 + i % 7 for i in range(100)], "refund": [float(i < 6) for i in range(100)]})
+    >>> leaks(TableEncoder.fit(table), table, np.array([float(i < 6) for i in range(100)], dtype=np.float32))
+    [Leak(name='refund', auroc=1.0, by='value')]
+    """
+    positive = labels == 1
+    if positive.sum() < LEAST_POSITIVES or (~positive).sum() < LEAST_POSITIVES:
+        return []
+    found = []
+    for column in encoder.columns:
+        values = table.column(column.name)
+        if isinstance(column, Category):
+            codes = column.encode(values, Report())[0].astype(int) + 1
+            rates = np.bincount(codes, weights=positive) / np.maximum(np.bincount(codes), 1)
+            ranks, missing = rates[codes], None
+        else:
+            ranks = (
+                parsing.seconds(values, column.format)[0] if isinstance(column, Date) else parsing.numbers(values)[0]
+            )
+            missing = np.isnan(ranks)
+        for by, scores in (("value", ranks), ("being missing", missing)):
+            if scores is None or (by == "being missing" and not scores.any()):
+                continue
+            known = ~np.isnan(scores)
+            # A value that is known in few rows says nothing of the others.
+            reached = auroc(scores[known], positive[known]) if known.mean() > 0.5 else 0.5
+            if max(reached, 1 - reached) >= SUSPICIOUS:
+                found.append(Leak(column.name, max(reached, 1 - reached), by))
+                break
+    return found
+
+
+def auroc(scores: npt.NDArray[Any], positive: npt.NDArray[np.bool_]) -> float:
+    """Return the AUROC by mid-ranks, 0.5 if a class is missing.
+
+    >>> auroc(np.array([1.0, 2.0, 2.0, 3.0]), np.array([False, False, True, True]))
+    0.875
+    """
+    hits, misses = int(positive.sum()), int((~positive).sum())
+    if hits == 0 or misses == 0:
+        return 0.5
+    _, level, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    mid = np.cumsum(counts) - (counts - 1) / 2
+    return float((mid[level][positive].sum() - hits * (hits + 1) / 2) / (hits * misses))

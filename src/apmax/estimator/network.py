@@ -1,0 +1,141 @@
+"""Any torch module on a table, by the project's own trainer."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from apmax.config import RECIPES, Run, Sampler, Stage
+from apmax.estimator import rows as rows_of
+from apmax.train import Data, Record, fit
+
+Array = NDArray[np.float64]
+LEARNING_RATES = {"adam": 1e-3, "sgd": 1e-2}
+_MOMENTUM = 0.9
+_STEPS, _FEWEST_EPOCHS, _MOST_EPOCHS = 1000, 20, 200
+
+
+def build_module(module: Any, hidden: Sequence[int], features: int, *, seed: int) -> nn.Module:
+    """Return the network to train: a copy of `module`, what it makes of the number of features, or a perceptron.
+
+    >>> build_module(None, (4,), 2, seed=0)
+    Sequential(
+      (0): Linear(in_features=2, out_features=4, bias=True)
+      (1): ReLU()
+      (2): Linear(in_features=4, out_features=1, bias=True)
+    )
+    """
+    if isinstance(module, nn.Module):
+        return copy.deepcopy(module)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        network = perceptron(features, hidden) if module is None else module(features)
+    if not isinstance(network, nn.Module):
+        raise TypeError(f"module must be a torch module or make one from the number of features, got {network!r}")
+    return network
+
+
+def perceptron(features: int, hidden: Sequence[int]) -> nn.Sequential:
+    """Return linear layers of these widths with ReLUs between, and one score."""
+    layers: list[nn.Module] = []
+    for before, after in pairwise((features, *hidden)):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear((features, *hidden)[-1], 1))
+
+
+def two_stages(
+    loss: str,
+    *,
+    solver: str,
+    lr: float | None,
+    epochs: int | None,
+    batch_size: int,
+    num_pos: int,
+    weight_decay: float,
+    rows: int,
+) -> tuple[Stage, ...]:
+    """Return cross-entropy and then `loss`: "ap" jointly with cross-entropy (the default recipe), others alone.
+
+    Without `epochs` there are at least 20, and on small tables as many as make a thousand steps, 200 at most.
+
+    >>> stages = two_stages("focal", solver="adam", lr=None, epochs=None, batch_size=128, num_pos=16,
+    ...                     weight_decay=0.0, rows=4000)
+    >>> [(stage.name, stage.epochs) for stage in stages]
+    [('ce', 32), ('focal', 4)]
+    """
+    if epochs is None:
+        epochs = min(_MOST_EPOCHS, max(_FEWEST_EPOCHS, math.ceil(_STEPS / math.ceil(rows / batch_size))))
+    stages = RECIPES["default"](
+        lr=LEARNING_RATES[solver] if lr is None else lr,
+        epochs=epochs,
+        joint_epochs=max(3, epochs // 8),
+        batch_size=batch_size,
+        num_pos=num_pos,
+        weight_decay=weight_decay,
+        optimizer=solver,
+        patience=max(10, epochs // 4),
+    )
+    if solver == "sgd":
+        rules = [dataclasses.replace(stage.optimizer, momentum=_MOMENTUM) for stage in stages]
+        stages = tuple(dataclasses.replace(s, optimizer=rule) for s, rule in zip(stages, rules, strict=True))
+    if loss == "ce":
+        return stages[:1]
+    return stages if loss == "ap" else (stages[0], dataclasses.replace(stages[1], loss=loss, name=""))
+
+
+def train_network(
+    network: nn.Module,
+    table: Any,
+    labels: Array,
+    sample_weight: Array,
+    *,
+    parts: tuple[NDArray[np.int64], NDArray[np.int64]],
+    stages: Callable[[int], Sequence[Any]],
+    seed: int,
+    accelerator: str,
+    progress: bool,
+) -> tuple[nn.Module, list[Record]]:
+    """Train on the first of `parts`, select by average precision on the second; return the model and its records.
+
+    Args:
+        network: Trained in place.
+        table: (n, d) float32, dense or sparse.
+        labels: (n,) of 0/1.
+        sample_weight: (n,) positive.
+        parts: The rows to train on and those to select by.
+        stages: The stages of the run, from the number of training rows.
+        seed: Everything random follows from it.
+        accelerator: As in Lightning Fabric.
+        progress: Show the epochs.
+    """
+    repeated = [np.repeat(part, rows_of.copies(sample_weight[part])) for part in parts]
+    (train, valid), truth = repeated, torch.from_numpy(labels).float()
+    data = Data(
+        rows_of.dataset(table[train]),
+        rows_of.dataset(table[valid]),
+        labels=truth[train],
+        valid_labels=truth[valid],
+    )
+    positives = int(truth[train].sum())
+    fitting = tuple(feasible(stage, len(train), positives) for stage in stages(len(train)))
+    result = fit(network, data, Run(stages=fitting, seed=seed, accelerator=accelerator), progress=progress)
+    return result.model.cpu(), result.records
+
+
+def feasible(stage: Any, rows: int, positives: int) -> Any:
+    """Return the stage with no more positives in a batch than there are, and room for a negative beside them."""
+    sampler = getattr(stage, "sampler", None)
+    if not isinstance(sampler, Sampler) or sampler.name != "positive":
+        return stage
+    size = min(sampler.batch_size, rows)
+    num_pos = min(sampler.num_pos, positives, max(1, size - 1))
+    return dataclasses.replace(stage, sampler=dataclasses.replace(sampler, num_pos=num_pos))

@@ -1,0 +1,107 @@
+"""The paper's graph networks written with torch_geometric's layers: the oracle of ours, and the peer it is timed against."""
+
+import torch
+from torch import nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GINEConv, NNConv, global_mean_pool
+
+
+class PygGINE(nn.Module):
+    def __init__(self, hidden, tasks, atoms=133, bonds=14):
+        super().__init__()
+        self.lin1, self.lin2 = nn.Linear(bonds, atoms), nn.Linear(atoms, hidden)
+        self.convs = nn.ModuleList(
+            GINEConv(nn.Linear(width, hidden), train_eps=True) for width in (atoms, hidden, hidden)
+        )
+        self.head = nn.Sequential(nn.Linear(hidden, hidden), nn.ReLU(), nn.Dropout(0.0), nn.Linear(hidden, tasks))
+
+    def forward(self, data):
+        first = self.lin1(data.edge_attr)
+        later = self.lin2(first)
+        x = self.convs[0](data.x, data.edge_index, first).relu()
+        x = self.convs[1](x, data.edge_index, later).relu()
+        x = self.convs[2](x, data.edge_index, later)
+        scores = self.head(global_mean_pool(x, data.batch, data.num_graphs))
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def take_weights(self, ours):
+        pairs = [(self.lin1, ours.bonds_first), (self.lin2, ours.bonds_later), (self.head, ours.head)]
+        for conv, own in zip(self.convs, (ours.first, ours.second, ours.third), strict=True):
+            pairs.append((conv.nn, own.linear))
+            conv.eps.data.copy_(own.eps.data)
+        for theirs, own in pairs:
+            theirs.load_state_dict(own.state_dict())
+
+    def gradients(self):
+        return {
+            "bonds_first.weight": self.lin1.weight.grad,
+            "bonds_later.bias": self.lin2.bias.grad,
+            **{
+                f"{name}.{part}": value
+                for name, conv in zip(("first", "second", "third"), self.convs, strict=True)
+                for part, value in (
+                    ("linear.weight", conv.nn.weight.grad),
+                    ("linear.bias", conv.nn.bias.grad),
+                    ("eps", conv.eps.grad),
+                )
+            },
+            "head.0.weight": self.head[0].weight.grad,
+            "head.3.weight": self.head[3].weight.grad,
+        }
+
+
+class PygMPNN(nn.Module):
+    def __init__(self, hidden, tasks, atoms=133, bonds=14):
+        super().__init__()
+        self.convs = nn.ModuleList(
+            NNConv(width, hidden, nn.Linear(bonds, width * hidden), aggr="add") for width in (atoms, hidden, hidden)
+        )
+        self.norms = nn.ModuleList(nn.BatchNorm1d(hidden) for _ in range(2))
+        self.head = nn.Sequential(nn.Linear(hidden, hidden), nn.ReLU(), nn.Dropout(0.0), nn.Linear(hidden, tasks))
+
+    def forward(self, data):
+        x, nodes = data.x, torch.bincount(data.batch, minlength=data.num_graphs)[data.batch]
+        for conv, norm in zip(self.convs[:2], self.norms, strict=True):
+            x = norm(conv(x, data.edge_index, data.edge_attr) / nodes[:, None].sqrt()).relu()
+        x = self.convs[2](x, data.edge_index, data.edge_attr)
+        scores = self.head(global_mean_pool(x, data.batch, data.num_graphs))
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def take_weights(self, ours):
+        for conv, own in zip(self.convs, (ours.first, ours.second, ours.third), strict=True):
+            conv.nn.load_state_dict(own.matrices.state_dict())
+            conv.lin.weight.data.copy_(own.root.weight.data)
+            conv.bias.data.copy_(own.root.bias.data)
+        for norm, own in zip(self.norms, (ours.first_norm, ours.second_norm), strict=True):
+            norm.load_state_dict(own.state_dict())
+        self.head.load_state_dict(ours.head.state_dict())
+
+    def gradients(self):
+        return {
+            **{
+                f"{name}.{part}": value
+                for name, conv in zip(("first", "second", "third"), self.convs, strict=True)
+                for part, value in (
+                    ("matrices.weight", conv.nn.weight.grad),
+                    ("matrices.bias", conv.nn.bias.grad),
+                    ("root.weight", conv.lin.weight.grad),
+                    ("root.bias", conv.bias.grad),
+                )
+            },
+            "first_norm.weight": self.norms[0].weight.grad,
+            "second_norm.bias": self.norms[1].bias.grad,
+            "head.0.weight": self.head[0].weight.grad,
+            "head.3.weight": self.head[3].weight.grad,
+        }
+
+
+def graph_list(dataset, dense_atoms, dense_bonds):
+    """Return the molecules as torch_geometric's usual list of `Data` with dense features."""
+    found = []
+    for row in range(len(dataset)):
+        item = dataset.collate([dataset[row]])
+        data = Data(x=dense_atoms(item.x), edge_index=item.edge_index, edge_attr=dense_bonds(item.edge_attr), row=row)
+        if item.y is not None:
+            data.y = item.y
+        found.append(data)
+    return found
