@@ -10,11 +10,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from references_soap import Soap, smooth_step
 
 from apmax.functional import ap_objective
 from apmax.losses import APLoss
 from apmax.surrogates import SURROGATES
+from references_soap import Soap, smooth_step
 
 LABELS = torch.tensor([1.0, 0, 0, 1, 0, 1, 0, 0, 1, 0])
 SCORES = torch.tensor([0.3, -0.4, 0.2, 0.9, -1.1, 0.5, 0.45, 0.1, -0.7, 0.8], dtype=torch.float64)

@@ -1,6 +1,8 @@
-"""What `APLoss` takes and refuses: batches that miss something, and errors that name the argument and change nothing."""
+"""What `APLoss` takes and refuses: batches that miss something; errors that name the argument and change nothing."""
 
 from __future__ import annotations
+
+import warnings
 
 import numpy as np
 import pytest
@@ -60,7 +62,8 @@ def test_a_wrong_batch_is_refused_by_the_arguments_name_and_u_is_untouched(score
 
 
 @pytest.mark.parametrize(
-    "weight", [torch.full((10,), NAN), -torch.ones(10), changed(torch.ones(10), 3, INF), torch.ones(9), torch.ones(10, 1)]
+    "weight",
+    [torch.full((10,), NAN), -torch.ones(10), changed(torch.ones(10), 3, INF), torch.ones(9), torch.ones(10, 1)],
 )
 def test_a_wrong_weight_of_a_call_is_refused(weight):
     loss = trained(gamma=1.0)
@@ -87,6 +90,13 @@ def test_without_checks_a_g_that_is_not_finite_is_never_written(surrogate, place
     assert good.isfinite()
 
 
+def test_what_was_not_written_does_not_come_back():
+    """A row beyond the last positive is looked up where discarded values went."""
+    loss = trained(validate=False)
+    loss(changed(SCORES, 0, NAN), LABELS, ROWS)
+    assert loss(SCORES[8:], torch.tensor([0.0, 1.0]), ROWS[8:]).isfinite()
+
+
 def test_without_checks_rows_that_are_no_positives_are_not_written():
     loss = trained(validate=False)
     before = loss.u.clone()
@@ -97,14 +107,22 @@ def test_without_checks_rows_that_are_no_positives_are_not_written():
 def test_a_batch_without_positives_is_a_zero_that_back_propagates():
     loss = trained()
     scores = SCORES[[1, 2, 4]].clone().requires_grad_()
-    with pytest.warns(UserWarning, match=r"no positive.*apmax\.PositiveBatchSampler") as caught:
+    with pytest.warns(UserWarning, match="no positive"):
         value = loss(scores, torch.zeros(3), torch.tensor([1, 2, 4]))
-        loss(scores, torch.zeros(3), torch.tensor([1, 2, 4])).backward()
-    assert len(caught) == 1
-    assert caught[0].filename == __file__
     value.backward()
     assert str(value.item()) == "0.0"
     assert torch.equal(scores.grad, torch.zeros(3))
+
+
+def test_a_batch_without_positives_warns_once_where_the_loss_was_called_and_names_the_sampler():
+    loss = trained()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            loss(SCORES[1:3], LABELS[1:3], ROWS[1:3])
+    assert len(caught) == 1
+    assert "apmax.PositiveBatchSampler" in str(caught[0].message)
+    assert caught[0].filename == __file__
 
 
 def test_an_empty_batch_is_one_without_positives():
@@ -182,6 +200,12 @@ def test_an_index_of_any_whole_type_is_taken(dtype):
     labels = torch.cat([LABELS, torch.zeros(990)])
     expected = APLoss(labels)(SCORES, LABELS, ROWS)
     assert APLoss(labels)(SCORES, LABELS, ROWS.to(dtype)) == expected
+
+
+def test_strided_inputs_are_taken_without_a_warning():
+    scores, labels, rows = (torch.stack([t, t], 1)[:, 0] for t in (SCORES, LABELS, ROWS))
+    assert not rows.is_contiguous()
+    assert APLoss(LABELS)(scores, labels, rows) == APLoss(LABELS)(SCORES, LABELS, ROWS)
 
 
 def test_columns_and_vectors_may_be_mixed_without_broadcasting():

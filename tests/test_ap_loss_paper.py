@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from references_soap import Soap, sigmoid
 
 from apmax.losses import APLoss
+from references_soap import Soap, sigmoid
 
 # Rows 0 and 1 are positive. Each step: the rows of the batch and the sigmoids of their scores.
 LABELS = torch.tensor([1.0, 1, 0, 0, 0])

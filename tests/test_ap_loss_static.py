@@ -7,6 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from apmax.exact import kernel
 from apmax.losses import APLoss
 
 LABELS = torch.zeros(200)
@@ -78,13 +79,12 @@ def test_a_batch_smaller_than_the_promise_is_refused():
 CASES = pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"prevalence": "batch"},
-        {"prevalence": 0.3, "start": "zero"},
-        {"sample_weight": torch.linspace(0.5, 2, 200)},
-        {"sigmoid": True, "surrogate": "squared_hinge"},
+        pytest.param({}, id="default"),
+        pytest.param({"prevalence": "batch"}, id="batch", marks=pytest.mark.slow),
+        pytest.param({"prevalence": 0.3, "start": "zero"}, id="prevalence", marks=pytest.mark.slow),
+        pytest.param({"sample_weight": torch.linspace(0.5, 2, 200)}, id="weights", marks=pytest.mark.slow),
+        pytest.param({"sigmoid": True, "surrogate": "squared_hinge"}, id="sigmoid", marks=pytest.mark.slow),
     ],
-    ids=["default", "batch", "prevalence", "weights", "sigmoid"],
 )
 
 
@@ -95,14 +95,21 @@ def test_with_num_pos_and_without_checks_the_whole_loss_is_one_graph(options):
     assert_same(run(loss, compiled), run(APLoss(LABELS, **options)))
 
 
+@pytest.mark.slow
 def test_a_batch_above_the_crossover_is_one_graph_too():
-    loss = APLoss(LABELS, num_pos=20, validate=False)
-    loss_compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
-    sizes = {"num_pos": 20, "size": 190, "steps": 2}
-    import apmax.exact.kernel as kernel
-
-    assert sizes["num_pos"] * sizes["size"] < kernel.DENSE_PAIRS
-    assert_same(run(loss, loss_compiled, **sizes), run(APLoss(LABELS), **sizes))
+    size, num_pos = 4096, 256
+    assert size * num_pos > kernel.DENSE_PAIRS
+    labels = torch.zeros(size)
+    labels[:num_pos] = 1
+    found = []
+    for compiled in (True, False):
+        loss = APLoss(labels, num_pos=num_pos, validate=False)
+        call = torch.compile(loss, fullgraph=True, backend="aot_eager") if compiled else loss
+        scores = torch.linspace(-3, 3, size).cos().requires_grad_()
+        value = call(scores, labels, torch.arange(size))
+        value.backward()
+        found.append((value.detach(), scores.grad, loss.u.clone()))
+    assert_same(*found)
 
 
 @CASES

@@ -16,9 +16,9 @@ LAYERS = {
     "L1": ["surrogates", "exact", "functional", "metrics"],
     "L2": ["losses", "samplers", "optim", "distributed"],
     "L3": ["data", "models"],
-    "L4": ["config", "recipes", "checkpoint", "train", "estimator", "boosting", "integrations"],
-    "L5": ["experiments", "report"],
-    "L6": ["cli"],
+    "L4": ["config", "checkpoint", "train", "estimator", "boosting", "integrations"],
+    "L5": ["kinds", "jobs", "demo", "experiments", "report"],
+    "L6": ["cli", "__main__"],
 }
 ORDER = [module for layer in LAYERS.values() for module in layer]
 NEEDS_TORCH_AND_NUMPY_ONLY = [*LAYERS["L0"], *LAYERS["L1"], *LAYERS["L2"], "data/indexed"]

@@ -57,6 +57,7 @@ class Kind:
         models: The networks by name; the first is the default.
         stages: The stages of training: `stages(rows, positives, model)`.
         suspects: Lines about columns that may have been written after the outcome.
+        threads: How many its networks can use with profit; None for as many as there are.
     """
 
     title: str
@@ -66,6 +67,7 @@ class Kind:
     models: Mapping[str, Callable[..., nn.Module]]
     stages: Callable[[int, int, str], Sequence[Stage]]
     suspects: Callable[[Any, Any, npt.NDArray[np.float32]], list[str]]
+    threads: int | None = None
 
     def build(self, encoder: Encoder, name: str, options: Mapping[str, Any]) -> nn.Module:
         """Return a new network of that name.
@@ -123,5 +125,6 @@ KINDS: dict[str, Kind] = {
         models=TABLE_MODELS,
         stages=table_stages,
         suspects=table_suspects,
+        threads=1,
     ),
 }

@@ -48,7 +48,7 @@ def evaluate(
         sys.stdout.write(json.dumps(result.to_table(), indent=2) + "\n")
         return
     console = terminal.output()
-    console.print(terminal.evaluations({data.name: result}))
+    console.print(terminal.evaluations({"": result}))
     console.print()
     tops = "  ".join(f"{k:,}: {value:.3f}" for k, value in result.precision_at.items())
     console.print(f"precision at  {tops}", soft_wrap=True)

@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 try:
@@ -27,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-COMMANDS = {
+COMMANDS: dict[str, Callable[..., None]] = {
     "train": train.train,
     "predict": predict.predict,
     "evaluate": evaluate.evaluate,
@@ -104,7 +104,14 @@ def say(text: str) -> None:
     sys.stderr.write(f"apmax: {text}\n")
 
 
-def show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
+def show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,  # noqa: ARG001 - as Python hands them over
+    file: Any = None,  # noqa: ARG001
+    line: str | None = None,  # noqa: ARG001
+) -> None:
     """Show our own warnings in one line, and leave out those about other packages' insides."""
-    if issubclass(category, UserWarning) and "apmax" in str(_[0] if _ else ""):
+    if issubclass(category, UserWarning) and "apmax" in filename:
         sys.stderr.write(f"warning: {' '.join(str(message).split())}\n")

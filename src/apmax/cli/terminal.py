@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,17 @@ def evaluations(parts: Mapping[str, Evaluation]) -> Table:
         # The second line of a row: the intervals under their values, as 80 columns do not hold them side by side.
         table.add_row("", "", "95 %", *(Text(interval(i), "dim") for i in (part.ap, part.auprc, part.auroc)), "")
     return table
+
+
+def use_threads(kind: str | None) -> None:
+    """Take the number of threads that suits the kind of data, unless OMP_NUM_THREADS says otherwise."""
+    import torch
+
+    from apmax.kinds import KINDS
+
+    threads = KINDS[kind or next(iter(KINDS))].threads if kind in (None, *KINDS) else None
+    if threads is not None and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(threads)
 
 
 def interval(value: Any) -> str:

@@ -145,6 +145,7 @@ def train(
         devices=devices,
         changes=tuple(change or ()),
     )
+    terminal.use_threads(table["data"].get("kind"))
     tell = (lambda _, warnings: terminal.warn(warnings)) if quiet else terminal.notes
     outcome = jobs.train(table, wishes, out=out, resume=resume, progress=not quiet, places=tuple(places), tell=tell)
     if not is_first_process():
@@ -155,8 +156,8 @@ def train(
     parts = {"validation": outcome.valid} | ({} if outcome.test is None else {"test": outcome.test})
     console.print(terminal.evaluations(parts))
     if not quiet:
-        console.print(f"\nValidation chose {chosen(outcome)}; its own figures above are a little too good for that.")
-        console.print(f"The model is in {out}. Rank new rows:  apmax predict {out} DATA --out ranked.csv --sort")
+        console.print(f"\nChosen by validation AP: {chosen(outcome)}.", soft_wrap=True)
+        console.print(f"To rank new rows: apmax predict {out} DATA --sort --out ranked.csv", soft_wrap=True)
 
 
 def roles(columns: list[str] | None) -> dict[str, str]:

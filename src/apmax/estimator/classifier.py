@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # type: ign
 
 from apmax import validation
 from apmax.estimator.calibration import calibrate
+from apmax.estimator.canonical import canonical
 from apmax.estimator.choosing import CANDIDATES, choose_loss
 from apmax.estimator.columns import measure_columns
 from apmax.estimator.exact import fit_linear
@@ -100,8 +101,8 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         l2: float = 1e-3,
         surrogate: str = "smooth_step",
         margin: float = 1.0,
-        max_iter: int = 1000,
-        tol: float = 1e-10,
+        max_iter: int = 500,
+        tol: float = 1e-5,
         hidden: tuple[int, ...] = (64, 64),
         module: Any = None,
         stages: Any = None,
@@ -246,10 +247,12 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return choice.loss
 
     def _fit_exact(self, problem: Problem, loss: str) -> None:
-        X, labels, weight = problem
+        X, labels, weight = canonical(*problem)
         columns = measure_columns(X, weight)
         found = fit_linear(
-            *problem,
+            X,
+            labels,
+            weight,
             columns,
             loss=loss,
             l2=self.l2,

@@ -31,8 +31,8 @@ def fit_linear(
     l2: float = 1e-3,
     surrogate: str = "smooth_step",
     margin: float = 1.0,
-    max_iter: int = 1000,
-    tol: float = 1e-10,
+    max_iter: int = 500,
+    tol: float = 1e-5,
 ) -> Optimum:
     """Return the weight (d,) of the standardised columns that minimises `objective + l2·|w|²`.
 

@@ -2,7 +2,7 @@
 
 The common line searches look for a smaller value and stall where differences of values drown in rounding, at a gradient
 of about 1e-8. Here a step is accepted by its slope, too (the approximate Wolfe conditions of Hager and Zhang, 2005),
-which takes the gradient to 1e-10 and below: then the result no longer depends on the order of the rows.
+which takes the gradient to 1e-12.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DECREASE, _CURVATURE = 0.1, 0.9
 # Values that differ by less, relatively, are equal but for rounding.
 _ROUNDING = 1e-11
 # Where a step fails, a gradient this many times too large is still called converged: rounding is in the way.
-_STALLED = 1e4
+_STALLED = 100
 
 
 class Optimum(NamedTuple):

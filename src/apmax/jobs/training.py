@@ -18,7 +18,7 @@ from apmax.data.tables import Report, Source
 from apmax.jobs import trained
 from apmax.jobs.evaluation import Evaluation, evaluate
 from apmax.jobs.rows import prepare, read_rows
-from apmax.jobs.spec import data_spec, resolve
+from apmax.jobs.spec import Job, data_spec, loads, resolve
 from apmax.jobs.wishes import Wishes
 from apmax.kinds import KINDS
 from apmax.train import Record, fit, predict
@@ -79,10 +79,17 @@ def train(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(job.run.seed)
         model = kind.build(prepared.encoder, job.model.name, job.model.options)
+    begun = (directory / "run.toml").exists()
+    if begun:
+        check_same_model(directory, job)
     if first:
         tell(prepared.facts, prepared.warnings)
-        trained.save(directory, job, prepared.encoder, prepared.target)
+        if not begun:
+            trained.save(directory, job, prepared.encoder, prepared.target)
     result = fit(model, prepared.data, job.run, directory=directory, resume=resume, progress=progress)
+    if first:
+        # Again where it was resumed, and only now: the trainer has agreed that it is the same run, with more epochs.
+        trained.save(directory, job, prepared.encoder, prepared.target)
     scorer = trained.Trained(job, prepared.encoder, prepared.target, result.model)
     valid = evaluate(predict(result.model, prepared.data.valid).numpy(), np.asarray(prepared.data.valid_labels))
     test, report = None, Report()
@@ -95,6 +102,20 @@ def train(
         facts = {"valid": valid.to_table(), "test": None if test is None else test.to_table()}
         write_atomic(directory / "results.json", (json.dumps(facts, indent=2) + "\n").encode())
     return outcome
+
+
+def check_same_model(directory: Path, job: Job) -> None:
+    """Raise if the training that stands in `directory` is of another model or target."""
+    before = loads((directory / "run.toml").read_text(encoding="utf-8"))
+    for what, old, new in (
+        ("model", before.model.name, job.model.name),
+        ("the model's options", dict(before.model.options), dict(job.model.options)),
+        ("target", before.data.target, job.data.target),
+        ("kind", before.data.kind, job.data.kind),
+        ("ensemble", before.run.ensemble, job.run.ensemble),
+    ):
+        if old != new:
+            raise ValueError(f"{what} was {old} in {directory} and is {new} now: resume with the same")
 
 
 def chosen_in(directory: Path) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from apmax import validation
 
-
 _WHOLE = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 
 

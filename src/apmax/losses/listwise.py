@@ -133,7 +133,8 @@ class FastAP(Loss):
     def compute(self, batch: Batch) -> Tensor:
         """Return 1 - histogram AP, averaged over the tasks with positives."""
         place = batch.scores.sigmoid() * self.bins
-        lower = place.detach().floor().clamp_max(self.bins - 1)
+        # Unchecked NaN scores make the value NaN; as an index they would be out of bounds.
+        lower = place.detach().nan_to_num(0).floor().clamp_max(self.bins - 1)
         upper_part = place - lower
         bins = torch.stack([lower, lower + 1], -1).flatten(-2).long()
         parts = torch.stack([1 - upper_part, upper_part], -1)

@@ -55,7 +55,7 @@ class Memory(nn.Module):
         """Return the place of training rows, (k,) or (tasks, k), and the key that stands there if they are positive."""
         if self.tasks is not None:
             rows = rows + torch.arange(self.tasks, device=rows.device).unsqueeze(-1) * self.num_rows
-        return torch.searchsorted(self._rows, rows), rows
+        return torch.searchsorted(self._rows, rows.contiguous()), rows
 
     def holds(self, place: Tensor, key: Tensor) -> Tensor:
         """Return whether what `find` returned are rows of positives."""

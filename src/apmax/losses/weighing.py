@@ -23,14 +23,15 @@ class Weighing(Protocol):
 class Uniform(NamedTuple):
     """All examples weigh 1: the map is the same for every anchor, and four numbers hold it.
 
-    Small batches spend their time in the number of operations, hence constants that are made once.
+    Small batches spend their time in the number of operations, hence constants that are made once. `matrix` (2, 2) and
+    `offset` (2, 1) lead to g, `back` (2, 1) leads back; `unit` is (1, 0), `anchors` is k.
     """
 
     matrix: Tensor
     offset: Tensor
     back: Tensor
     unit: Tensor
-    count: Tensor
+    anchors: Tensor
 
     @classmethod
     def of(cls, correction: Correction, count: int, dtype: torch.dtype) -> Uniform:
@@ -39,7 +40,7 @@ class Uniform(NamedTuple):
         matrix = torch.tensor([[scale, 0], [scale, negative_scale]], dtype=dtype)
         back = torch.tensor([[-scale / count], [-negative_scale / count]], dtype=dtype)
         unit = torch.tensor([[1], [0]], dtype=dtype)
-        return cls(matrix, torch.full_like(unit, offset), back, unit, torch.tensor(count, dtype=dtype))
+        return cls(matrix, torch.full_like(unit, float(offset)), back, unit, torch.tensor(count, dtype=dtype))
 
     def g(self, sums: Tensor) -> Tensor:
         """Return g¹ and g² of every anchor."""
@@ -50,7 +51,7 @@ class Uniform(NamedTuple):
         above, everything = u.unbind(0)
         # 1 - precision and -precision: the value and, divided by -u², its slopes in both parts of u.
         lost = self.unit - above / everything
-        return lost[0].sum() / self.count, lost / everything * self.back
+        return lost[0].sum() / self.anchors, lost / everything * self.back
 
 
 class PerAnchor(NamedTuple):

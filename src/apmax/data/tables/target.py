@@ -81,7 +81,8 @@ class Target:
                 f"target {self.name!r} must be {self.negative!r} or {self.positive!r} (the positive), "
                 f"got {_listed(counts)}"
             )
-        return np.asarray(pc.cast(code, pa.float32()).to_numpy(zero_copy_only=False), dtype=np.float32)
+        # Copied: what Arrow hands out is read-only, which torch does not take.
+        return np.array(pc.cast(code, pa.float32()).to_numpy(zero_copy_only=False), dtype=np.float32)
 
 
 def _words(column: Any) -> Any:

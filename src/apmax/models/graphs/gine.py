@@ -39,7 +39,7 @@ class GINEConvolution(nn.Module):
         table = (atoms.rows[:, None] + bonds).relu_().flatten(0, 1) @ self.linear.weight.T
         pair = atoms.ids.index_select(0, graphs.source) * len(bonds) + graphs.bonds.index()
         own = (1 + self.eps) * (atoms.rows @ self.linear.weight.T) + self.linear.bias
-        return atoms.spread(own).index_add(0, graphs.target, table.index_select(0, pair))
+        return atoms.spread(own).index_add_(0, graphs.target, table.index_select(0, pair))
 
 
 class GINE(GraphNetwork):

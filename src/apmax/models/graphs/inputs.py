@@ -54,7 +54,7 @@ class Graphs:
 
     def sum_at_targets(self, messages: Tensor) -> Tensor:
         """Return (N, ...), the sum of the messages (E, ...) that arrive at each atom."""
-        return messages.new_zeros(self.num_atoms, *messages.shape[1:]).index_add(0, self.target, messages)
+        return messages.new_zeros(self.num_atoms, *messages.shape[1:]).index_add_(0, self.target, messages)
 
 
 def sum_by(values: Tensor, groups: Tensor, count: int) -> Tensor:
@@ -63,7 +63,7 @@ def sum_by(values: Tensor, groups: Tensor, count: int) -> Tensor:
     >>> sum_by(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0, 2, 2]), 3)
     tensor([1., 0., 6.])
     """
-    return values.new_zeros(count, *values.shape[1:]).index_add(0, groups, values)
+    return values.new_zeros(count, *values.shape[1:]).index_add_(0, groups, values)
 
 
 def sizes(groups: Tensor, count: int, dtype: torch.dtype) -> Tensor:

@@ -13,6 +13,7 @@ from apmax.data.molecules.descriptors import COUNT
 from apmax.data.molecules.vocabulary import ATOM_WIDTH, BOND_WIDTH, CLIQUE_KINDS
 from apmax.models.graphs.base import GraphNetwork
 from apmax.models.graphs.inputs import Graphs, sizes, sum_by
+from apmax.models.graphs.links import Links
 
 States = tuple[Tensor, Tensor, Tensor, Tensor]
 """Atoms (N, h), bonds (E / 2, h), cliques (C, h), molecules (B, h)."""
@@ -22,37 +23,45 @@ States = tuple[Tensor, Tensor, Tensor, Tensor]
 class Level:
     """The members of one level (atoms, bonds or cliques), and the molecule each belongs to."""
 
-    batch: Tensor
+    molecules: Links
     sizes: Tensor
+    factors: Tensor
 
     @classmethod
     def of(cls, batch: Tensor, count: int, dtype: torch.dtype) -> Level:
-        """Return the level whose members belong to the molecules `batch`."""
-        return cls(batch, sizes(batch, count, dtype))
+        """Return the level whose members belong to the molecules `batch`, in increasing order."""
+        found = sizes(batch, count, dtype)
+        return cls(Links.segments(batch, count), found, found.rsqrt().index_select(0, batch))
 
     def mean(self, values: Tensor) -> Tensor:
         """Return the mean of each molecule's members, (B, ...)."""
-        return sum_by(values, self.batch, len(self.sizes)) / self.sizes
+        return self.molecules.sum(values).div_(self.sizes)
 
     def scale(self, values: Tensor) -> Tensor:
         """Return the values divided by the root of their molecule's number of members."""
-        return values * self.sizes.rsqrt().index_select(0, self.batch)
+        return values * self.factors
 
 
 @dataclass(frozen=True)
 class Molecules:
-    """The structure of a batch on all levels: a bond's two atoms, cliques' members, neighbours in the junction tree."""
+    """The structure of a batch on all levels.
 
-    one: Tensor
-    other: Tensor
+    Attributes:
+        ends: Atoms → the bonds they are an end of.
+        degrees: (N, 1) bonds of each atom.
+        members: Atoms → the cliques they belong to.
+        member_counts: (C, 1) atoms of each clique.
+        tree: Cliques → their neighbours in the junction tree.
+    """
+
     atoms: Level
     bonds: Level
     cliques: Level
-    clique: Tensor
-    member: Tensor
+    ends: Links
+    degrees: Tensor
+    members: Links
     member_counts: Tensor
-    tree_source: Tensor
-    tree_target: Tensor
+    tree: Links
 
 
 class JoinedMLP(nn.Module):
@@ -68,14 +77,15 @@ class JoinedMLP(nn.Module):
         self.first = nn.Linear(inputs * hidden, hidden)
         self.second = nn.Linear(hidden, hidden)
 
-    def parts(self, *values: Tensor) -> list[Tensor]:
-        """Return each input's share of the first layer, to be looked up, summed and given to `finish`."""
-        weights = self.first.weight.chunk(self.inputs, dim=1)
-        return [value @ weight.T for value, weight in zip(values, weights, strict=True)]
-
-    def finish(self, total: Tensor) -> Tensor:
-        """Return the output from the sum of the shares, which is overwritten."""
-        out: Tensor = self.second(total.add_(self.first.bias).relu_())
+    def forward(self, graph: Tensor, level: Level | None, *own: Tensor) -> Tensor:
+        """Return (n, hidden) from a level's own inputs (n, hidden) and its molecules' (B, hidden)."""
+        last, *weights = self.first.weight.chunk(self.inputs, dim=1)
+        total = nn.functional.linear(graph, last, self.first.bias)
+        if level is not None:
+            total = level.molecules.back().sum(total)
+        for value, weight in zip(own, weights, strict=True):
+            total = total.addmm_(value, weight.T)
+        out: Tensor = self.second(total.relu_())
         return out
 
 
@@ -107,22 +117,15 @@ class MultiLevelLayer(nn.Module):
     def forward(self, states: States, of: Molecules) -> States:
         """Return the four levels' next states."""
         atoms, bonds, cliques, graph = states
-        bond, atom, whole = self.bonds.parts(bonds, atoms, graph)
-        bond = bond.add_(atom.index_select(0, of.one)).add_(atom.index_select(0, of.other))
-        bonds = self.bonds.finish(bond.add_(whole.index_select(0, of.bonds.batch)))
-
-        near = torch.zeros_like(atoms).index_add(0, of.one, atoms.index_select(0, of.other) + bonds)
-        near = near.index_add_(0, of.other, atoms.index_select(0, of.one) + bonds)
-        near, atom, whole = self.atoms.parts(near, atoms, graph)
-        atoms = self.atoms.finish(near.add_(atom).add_(whole.index_select(0, of.atoms.batch)))
-
-        inside = sum_by(atoms.index_select(0, of.member), of.clique, len(cliques)) / of.member_counts
-        beside = sum_by(cliques.index_select(0, of.tree_source), of.tree_target, len(cliques))
-        inside, beside, whole = self.cliques.parts(inside, beside, graph)
-        cliques = self.cliques.finish(inside.add_(beside).add_(whole.index_select(0, of.cliques.batch)))
-
-        means = of.atoms.mean(atoms), of.bonds.mean(bonds), of.cliques.mean(cliques)
-        graph = self.graph.finish(torch.stack(self.graph.parts(graph, *means)).sum(0))
+        pair = of.ends.sum(atoms)
+        bonds = self.bonds(graph, of.bonds, bonds, pair)
+        # A bond's end receives the other end and the bond: what both ends sum to, less itself, once for each bond.
+        near = of.ends.back().sum(pair + bonds).addcmul_(of.degrees, atoms, value=-1)
+        atoms = self.atoms(graph, of.atoms, near, atoms)
+        inside = of.members.sum(atoms).div_(of.member_counts)
+        beside = of.tree.sum(cliques)
+        cliques = self.cliques(graph, of.cliques, inside, beside)
+        graph = self.graph(graph, None, of.atoms.mean(atoms), of.bonds.mean(bonds), of.cliques.mean(cliques))
         return atoms, bonds, cliques, graph
 
 
@@ -169,11 +172,12 @@ class MLMPNN(GraphNetwork):
         """Return every molecule's last state and descriptors, (B, hidden + 200)."""
         of = self._structure(graphs, given)
         atoms = graphs.atoms.spread(self.atoms(graphs.atoms.rows))
-        bonds = self.bonds(graphs.bonds.rows).index_select(0, graphs.bonds.index()[: len(of.one)])
+        bonds = self.bonds(graphs.bonds.rows).index_select(0, graphs.bonds.index()[: len(of.bonds.factors)])
         states: Any = (atoms, bonds, self.cliques.weight.index_select(0, given.cliques), of.bonds.mean(bonds))
         for number, (layer, norms) in enumerate(zip(self.layers, self.norms, strict=True)):
             states = norms(states, of)
-            states = layer(states if number == 0 else tuple(state.relu_() for state in states), of)
+            states = states if number == 0 else tuple(state.relu_() for state in states)
+            states = layer(states, of)
         last = self.last_norm(states[3]).relu_()
         return torch.cat([last, given.descriptors.to(self.dtype)], dim=1)
 
@@ -182,16 +186,18 @@ class MLMPNN(GraphNetwork):
             raise ValueError("ML-MPNN needs cliques and descriptors: make the data set with levels=True")
         clique, member = given.members
         # Our batches hold every bond once, and after them the same in the other direction.
-        one, other = given.edge_index[:, : given.edge_index.shape[1] // 2]
+        bonds = given.edge_index.shape[1] // 2
+        both = torch.arange(bonds, device=clique.device).repeat_interleave(2)
+        ends = given.edge_index[:, :bonds].T.flatten()
+        atoms, cliques, count = graphs.num_atoms, len(given.cliques), graphs.count
+        ones = torch.ones(2 * bonds, 1, dtype=self.dtype, device=clique.device)
         return Molecules(
-            one=one,
-            other=other,
-            atoms=Level.of(graphs.batch, graphs.count, self.dtype),
-            bonds=Level.of(graphs.batch.index_select(0, one), graphs.count, self.dtype),
-            cliques=Level.of(given.clique_batch, graphs.count, self.dtype),
-            clique=clique,
-            member=member,
-            member_counts=sizes(clique, len(given.cliques), self.dtype),
-            tree_source=given.tree[0],
-            tree_target=given.tree[1],
+            atoms=Level.of(graphs.batch, count, self.dtype),
+            bonds=Level.of(graphs.batch.index_select(0, graphs.source[:bonds]), count, self.dtype),
+            cliques=Level.of(given.clique_batch, count, self.dtype),
+            ends=Links.of(ends, both, senders=atoms, receivers=bonds),
+            degrees=sum_by(ones, graphs.source, atoms),
+            members=Links.of(member, clique, senders=atoms, receivers=cliques),
+            member_counts=sizes(clique, cliques, self.dtype),
+            tree=Links.symmetric(given.tree[0], given.tree[1], cliques),
         )

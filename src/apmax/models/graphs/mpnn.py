@@ -41,7 +41,7 @@ class EdgeConvolution(nn.Module):
             pair = graphs.source * len(rows) + graphs.bonds.index()
             messages, target = table.index_select(0, pair), graphs.target
         out: Tensor = self.root(x)
-        return out.index_add(0, target, messages)
+        return out.index_add_(0, target, messages)
 
     def first(self, graphs: Graphs) -> Tensor:
         """Return the same of the graphs' own atom features, whose distinct rows meet the distinct bonds once."""
@@ -50,7 +50,7 @@ class EdgeConvolution(nn.Module):
             return self.forward(atoms.spread(atoms.rows), graphs)
         pair = atoms.ids.index_select(0, graphs.source) * len(rows) + graphs.bonds.index()
         messages = self._all_pairs(atoms.rows, rows).index_select(0, pair)
-        return atoms.spread(self.root(atoms.rows)).index_add(0, graphs.target, messages)
+        return atoms.spread(self.root(atoms.rows)).index_add_(0, graphs.target, messages)
 
     def _all_pairs(self, x: Tensor, bonds: Tensor) -> Tensor:
         matrices = self.matrices(bonds).view(len(bonds), self.width, self.hidden)

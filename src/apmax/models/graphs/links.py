@@ -1,0 +1,69 @@
+"""Sums along links: every item of one kind receives those of another that it is linked to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Links:
+    """Links from one kind of items to another, in the order of those that receive and of those that send.
+
+    >>> links = Links.of(torch.tensor([1, 0, 1]), torch.tensor([0, 1, 1]), senders=2, receivers=2)
+    >>> links.sum(torch.tensor([[1.0], [10.0]]))
+    tensor([[10.],
+            [11.]])
+    """
+
+    received: tuple[Tensor, Tensor]
+    sent: tuple[Tensor, Tensor]
+
+    @classmethod
+    def of(cls, sender: Tensor, receiver: Tensor, *, senders: int, receivers: int) -> Links:
+        """Return the links sender[k] → receiver[k], receivers in increasing order."""
+        order = torch.argsort(sender)
+        sent = (receiver.index_select(0, order), _starts(sender.index_select(0, order), senders))
+        return cls((sender, _starts(receiver, receivers)), sent)
+
+    @classmethod
+    def symmetric(cls, sender: Tensor, receiver: Tensor, count: int) -> Links:
+        """Return links among items of one kind, each of which is there in both directions; in any order."""
+        order = torch.argsort(receiver)
+        both = (sender.index_select(0, order), _starts(receiver.index_select(0, order), count))
+        return cls(both, both)
+
+    @classmethod
+    def segments(cls, batch: Tensor, count: int) -> Links:
+        """Return the links k → batch[k] of a `batch` in increasing order, which needs no sorting."""
+        every = torch.arange(len(batch), device=batch.device)
+        return cls((every, _starts(batch, count)), (batch, every))
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Return (receivers, h), the sum of the senders' values (senders, h) that each receives."""
+        out: Tensor = _Sum.apply(values, self.received, self.sent)
+        return out
+
+    def back(self) -> Links:
+        """Return the same links in the other direction."""
+        return Links(self.sent, self.received)
+
+
+def _starts(ordered: Tensor, count: int) -> Tensor:
+    return torch.searchsorted(ordered, torch.arange(count, device=ordered.device))
+
+
+class _Sum(torch.autograd.Function):
+    """Gather and sum in one pass, forwards along the links and backwards against them."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, there: tuple[Tensor, Tensor], back: tuple[Tensor, Tensor]) -> Tensor:
+        ctx.there, ctx.back = there, back
+        return torch.nn.functional.embedding_bag(there[0], values, there[1], mode="sum")
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _Sum.apply(gradient.contiguous(), ctx.back, ctx.there), None, None
