@@ -1,4 +1,4 @@
-"""The paper's graph networks written with torch_geometric's layers: oracle of ours, and the peer it is timed against."""
+"""The paper's graph networks in torch_geometric's layers: the oracle of ours, and the peer it is timed against."""
 
 import torch
 from torch import nn

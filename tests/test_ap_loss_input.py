@@ -90,6 +90,15 @@ def test_without_checks_a_g_that_is_not_finite_is_never_written(surrogate, place
     assert good.isfinite()
 
 
+@pytest.mark.filterwarnings("ignore:surrogate 'squared_hinge'")
+@pytest.mark.parametrize("validate", [True, False])
+def test_a_g_that_overflows_is_never_written(validate):
+    loss = trained(surrogate="squared_hinge", validate=validate)
+    before = loss.u.clone()
+    loss(SCORES + 1e25 * (1 - LABELS), LABELS, ROWS)
+    assert torch.equal(loss.u, before)
+
+
 def test_what_was_not_written_does_not_come_back():
     """A row beyond the last positive is looked up where discarded values went."""
     loss = trained(validate=False)
@@ -170,6 +179,14 @@ def test_the_scale_of_a_calls_weights_does_not_matter(factor, prevalence):
     loss = APLoss(LABELS, gamma=1.0, prevalence=prevalence)
     expected = loss(SCORES, LABELS, sample_weight=weight)
     assert loss(SCORES, LABELS, sample_weight=weight * factor).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_weights_of_a_call_on_more_positives_than_were_trained_on_keep_the_value_between_0_and_1():
+    labels = torch.tensor([1.0, 1, 1, 1, 1, 1, 0, 0])
+    weight = torch.tensor([100.0, 1, 1, 1, 1, 1, 1, 1])
+    scores = torch.tensor([-1.0, 1, 1, 1, 1, 1, 0, 0])
+    value = APLoss([1, 1, 0, 0]).eval()(scores, labels, sample_weight=weight)
+    assert 0.5 < value <= 1
 
 
 def test_weights_of_one_in_a_call_change_nothing():

@@ -30,6 +30,7 @@ from apmax.train import predict
 
 Array = NDArray[np.float64]
 SOLVERS = ("exact", "adam", "sgd")
+OF_ONE_SOLVER = ("coef_", "intercept_", "objective_", "model_", "records_", "_columns", "loss_scores_", "loss_reason_")
 
 
 class Problem(NamedTuple):
@@ -79,7 +80,8 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes_: The two classes, sorted.
         coef_, intercept_: "exact": (1, d) and (1,) such that `decision_function(X) = X @ coef_.T + intercept_`.
         objective_: "exact": the minimum of the objective reached, penalty included.
-        model_, records_: "adam", "sgd": the trained torch module and the records of its epochs.
+        model_, records_: "adam", "sgd": the trained torch module (on the CPU, in float64; its input are
+            standardised columns) and the records of its epochs.
         calibration_: Platt's slope and intercept, from scores for `pos_label` to logits.
         loss_: The loss used.
         loss_scores_, loss_reason_: `loss="auto"`: average precision by loss and fold, and the reason of the choice.
@@ -152,6 +154,8 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         self._check_settings()
         problem = self._problem(X, y, sample_weight)
+        for name in OF_ONE_SOLVER:
+            self.__dict__.pop(name, None)
         loss = self._choose(problem) if self.loss == "auto" else self.loss
         kept = problem.sample_weight > 0
         if not kept.all():
@@ -311,7 +315,7 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _network_scores(self, table: Any) -> Array:
         scores: torch.Tensor = predict(self.model_, dataset(table))
-        return scores.double().numpy()
+        return scores.numpy()
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))

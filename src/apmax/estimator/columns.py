@@ -51,10 +51,10 @@ class Columns(NamedTuple):
         return total
 
     def standardised(self, X: Any) -> Any:
-        """Return the table with its columns at one scale in float32; a sparse one is not centred, and stays sparse."""
+        """Return the table with its columns at one scale; a sparse one is not centred, and stays sparse."""
         if sparse.issparse(X):
-            return (X @ sparse.diags(self.inverse)).astype(np.float32).tocsr()
-        return ((X - self.mean) * self.inverse).astype(np.float32)
+            return (X @ sparse.diags(self.inverse)).tocsr()
+        return (X - self.mean) * self.inverse
 
 
 def measure_columns(X: Any, sample_weight: Array) -> Columns:

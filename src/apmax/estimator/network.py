@@ -21,7 +21,7 @@ from apmax.train import Data, Record, fit
 Array = NDArray[np.float64]
 LEARNING_RATES = {"adam": 1e-3, "sgd": 1e-2}
 _MOMENTUM = 0.9
-_STEPS, _FEWEST_EPOCHS, _MOST_EPOCHS = 1000, 20, 200
+_STEPS, _FEWEST_EPOCHS, _MOST_EPOCHS = 1000, 20, 100
 
 
 def build_module(module: Any, hidden: Sequence[int], features: int, *, seed: int) -> nn.Module:
@@ -65,7 +65,7 @@ def two_stages(
 ) -> tuple[Stage, ...]:
     """Return cross-entropy and then `loss`: "ap" jointly with cross-entropy (the default recipe), others alone.
 
-    Without `epochs` there are at least 20, and on small tables as many as make a thousand steps, 200 at most.
+    Without `epochs` there are at least 20, and on small tables as many as make a thousand steps, 100 at most.
 
     >>> stages = two_stages("focal", solver="adam", lr=None, epochs=None, batch_size=128, num_pos=16,
     ...                     weight_decay=0.0, rows=4000)
@@ -104,11 +104,13 @@ def train_network(
     accelerator: str,
     progress: bool,
 ) -> tuple[nn.Module, list[Record]]:
-    """Train on the first of `parts`, select by average precision on the second; return the model and its records.
+    """Train on the first of `parts`, select by average precision on the second; return model and records.
+
+    The model comes back on the CPU and in float64.
 
     Args:
         network: Trained in place.
-        table: (n, d) float32, dense or sparse.
+        table: (n, d), dense or sparse.
         labels: (n,) of 0/1.
         sample_weight: (n,) positive.
         parts: The rows to train on and those to select by.
@@ -120,15 +122,16 @@ def train_network(
     repeated = [np.repeat(part, rows_of.copies(sample_weight[part])) for part in parts]
     (train, valid), truth = repeated, torch.from_numpy(labels).float()
     data = Data(
-        rows_of.dataset(table[train]),
-        rows_of.dataset(table[valid]),
+        rows_of.dataset(table[train].astype(np.float32)),
+        rows_of.dataset(table[valid].astype(np.float32)),
         labels=truth[train],
         valid_labels=truth[valid],
     )
     positives = int(truth[train].sum())
     fitting = tuple(feasible(stage, len(train), positives) for stage in stages(len(train)))
     result = fit(network, data, Run(stages=fitting, seed=seed, accelerator=accelerator), progress=progress)
-    return result.model.cpu(), result.records
+    # In float64 a row's score does not depend on the rows it is scored with, to seven digits and more.
+    return result.model.cpu().double(), result.records
 
 
 def feasible(stage: Any, rows: int, positives: int) -> Any:

@@ -54,7 +54,7 @@ def copies(sample_weight: Array) -> Rows:
 
 
 def dataset(table: Any) -> Dataset[Any]:
-    """Return the rows of a dense or sparse float32 table as a torch data set."""
+    """Return the rows of a dense or sparse table as a torch data set."""
     return SparseRows(table) if sparse.issparse(table) else TensorDataset(torch.from_numpy(np.ascontiguousarray(table)))
 
 

@@ -1,0 +1,188 @@
+"""Files of SMILES and their cache: whole or not at all, the same however it was built."""
+
+from __future__ import annotations
+
+import gzip
+import multiprocessing
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rdkit")
+
+from apmax.data.molecules import cache as caching  # noqa: E402
+from apmax.data.molecules.building import build_chunks, ordered  # noqa: E402
+from apmax.data.molecules.cache import content_key, featurise_all  # noqa: E402
+from apmax.data.molecules.reading import read_molecules  # noqa: E402
+from apmax.data.molecules.store import Ragged, Store  # noqa: E402
+from apmax.data.molecules.table import read_table, stream  # noqa: E402
+
+SMILES = ["CCO", "c1ccccc1", "C(C", "[Na+].[Cl-]", "C[C@H](N)C(=O)O", "OCC", "CC1CC1C#N"]
+
+
+def flat(store):
+    found = {}
+    for field in fields(store):
+        value = getattr(store, field.name)
+        if field.name == "levels" and value is not None:
+            found |= {f"levels.{name}": part for name, part in vars(value).items()}
+        elif field.name not in ("levels", "directory"):
+            found[field.name] = value
+    arrays = {}
+    for name, value in found.items():
+        parts = {"": value} if not isinstance(value, Ragged) else {".values": value.values, ".starts": value.starts}
+        arrays |= {name + suffix: np.asarray(array) for suffix, array in parts.items()}
+    return arrays
+
+
+def assert_same(one, two):
+    one, two = flat(one), flat(two)
+    assert one.keys() == two.keys()
+    for name in one:
+        assert np.array_equal(one[name], two[name]), name
+
+
+@pytest.mark.parametrize("levels", [False, True])
+def test_store_read_back_is_the_store_that_was_built(tmp_path, levels):
+    built = Store.join([chunk.store for chunk in build_chunks(SMILES, levels=levels)])
+    found = featurise_all(SMILES, tmp_path, levels=levels)
+    assert_same(built, found.store)
+    assert isinstance(found.store.atoms.values, np.memmap)
+    again = featurise_all(SMILES, tmp_path, levels=levels)
+    assert_same(built, again.store)
+    assert [item.row for item in again.unreadable] == [2]
+
+
+def test_chunks_and_processes_do_not_change_the_store():
+    whole = Store.join([chunk.store for chunk in build_chunks(SMILES)])
+    by_two = Store.join([chunk.store for chunk in build_chunks(SMILES, chunk=2, workers=2)])
+    assert_same(whole, by_two)
+
+
+def test_second_reading_does_not_read_molecules(tmp_path, monkeypatch):
+    featurise_all(SMILES, tmp_path)
+    monkeypatch.setattr(caching, "build_chunks", None)
+    assert len(featurise_all(SMILES, tmp_path).store) == 6
+
+
+def test_key_depends_on_content_and_featuriser(monkeypatch):
+    key = content_key(SMILES)
+    assert key != content_key(SMILES[:-1])
+    assert key != content_key(["CCOc1ccccc1", *SMILES[2:]])
+    assert key != content_key(SMILES, levels=True)
+    monkeypatch.setattr(caching, "FEATURISER_VERSION", caching.FEATURISER_VERSION + 1)
+    assert key != content_key(SMILES)
+
+
+def _build(folder):
+    return len(featurise_all(SMILES * 20, folder).store)
+
+
+def test_concurrent_writers_leave_one_whole_cache(tmp_path):
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        assert pool.map(_build, [str(tmp_path)] * 4) == [120] * 4
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_loser_of_the_race_discards_its_own(tmp_path, monkeypatch):
+    original = caching.build_chunks
+
+    def overtaken(smiles, **options):
+        if not any(entry.name.startswith("molecules-") for entry in tmp_path.iterdir()):
+            monkeypatch.setattr(caching, "build_chunks", original)
+            featurise_all(smiles, tmp_path)
+        return original(smiles, **options)
+
+    monkeypatch.setattr(caching, "build_chunks", overtaken)
+    assert len(featurise_all(SMILES, tmp_path).store) == 6
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_failed_build_leaves_nothing(tmp_path, monkeypatch):
+    def broken(*_, **__):
+        raise MemoryError
+        yield
+
+    monkeypatch.setattr(caching, "build_chunks", broken)
+    with pytest.raises(MemoryError):
+        featurise_all(SMILES, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_on_error_raise_names_row_and_reason(tmp_path):
+    with pytest.raises(ValueError, match=r"1 of 7 molecules cannot be read: row 2 'C\(C' \(SMILES Parse Error"):
+        featurise_all(SMILES, tmp_path, on_error="raise")
+
+
+def test_no_readable_molecule_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="no molecule could be read"):
+        featurise_all(["C(C"], tmp_path)
+
+
+def _die(item):
+    if item == 2:
+        multiprocessing.current_process().kill()
+    return item
+
+
+def test_process_that_dies_is_an_error_and_no_hang():
+    with pytest.raises(Exception, match="process"):
+        list(ordered(_die, range(8), workers=2))
+
+
+def test_report_names_duplicates_and_conflicts(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text("id,smiles,active\n1,CCO,1\n2,OCC,0\n3,CC,0\n4,C-C,0\n5,C(C,1\n6,CCC,\n")
+    data, report = read_molecules(file, targets=["active"], cache=tmp_path)
+    assert report.duplicates == [[0, 1], [2, 3]]
+    assert report.conflicts == [[0, 1]]
+    assert report.unmeasured == 1
+    assert data.table_rows.tolist() == [0, 1, 2, 3]
+    assert data.labels.tolist() == [1, 0, 0, 0]
+    assert len(report.lines()) == 4
+
+
+def test_gzip_and_byte_order_mark_are_read(tmp_path):
+    file = tmp_path / "a.csv.gz"
+    with gzip.open(file, "wt", encoding="utf-8-sig") as stream_:
+        stream_.write('smiles,a,b\nC,1,\n"CC",true,0.0\n\n')
+    table = read_table(file, targets=["a", "b"])
+    assert table.smiles == ["C", "CC"]
+    assert np.array_equal(table.labels, [[1, np.nan], [1, 0]], equal_nan=True)
+
+
+def test_smi_takes_the_first_word(tmp_path):
+    file = tmp_path / "a.smi"
+    file.write_text("CCO ethanol\n\nCC\tethane gas\n")
+    assert read_table(file).smiles == ["CCO", "CC"]
+
+
+def test_parquet_is_read(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = arrow.table({"smiles": ["C", "CC"], "active": [1, None]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    found = read_table(tmp_path / "a.parquet", targets=["active"])
+    assert found.smiles == ["C", "CC"]
+    assert np.array_equal(found.labels, [[1], [np.nan]], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "targets", "message"),
+    [
+        ("smiles,active\nC,2\n", ["active"], "active must be 0, 1 or empty .* got '2' in row 0"),
+        ("smiles,active\nC,1\n", ["actve"], "did you mean 'active'"),
+        ("smiles,active\nC\n", ["active"], "row 0 has 1 cells"),
+    ],
+)
+def test_bad_table_is_an_error_that_says_where(tmp_path, content, targets, message):
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        read_table(tmp_path / "a.csv", targets=targets)
+
+
+def test_unknown_kind_of_file_is_refused(tmp_path):
+    (tmp_path / "a.xlsx").write_text("")
+    with pytest.raises(ValueError, match="must end in"):
+        list(stream(tmp_path / "a.xlsx", ["smiles"]))
