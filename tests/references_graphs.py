@@ -28,7 +28,7 @@ class PygGINE(nn.Module):
         pairs = [(self.lin1, ours.bonds_first), (self.lin2, ours.bonds_later), (self.head, ours.head)]
         for conv, own in zip(self.convs, (ours.first, ours.second, ours.third), strict=True):
             pairs.append((conv.nn, own.linear))
-            conv.eps.data.copy_(own.eps.data)
+            conv.eps.data.fill_(own.eps.item())
         for theirs, own in pairs:
             theirs.load_state_dict(own.state_dict())
 
@@ -42,7 +42,7 @@ class PygGINE(nn.Module):
                 for part, value in (
                     ("linear.weight", conv.nn.weight.grad),
                     ("linear.bias", conv.nn.bias.grad),
-                    ("eps", conv.eps.grad),
+                    ("eps", conv.eps.grad.squeeze()),
                 )
             },
             "head.0.weight": self.head[0].weight.grad,
@@ -62,7 +62,7 @@ class PygMPNN(nn.Module):
     def forward(self, data):
         x, nodes = data.x, torch.bincount(data.batch, minlength=data.num_graphs)[data.batch]
         for conv, norm in zip(self.convs[:2], self.norms, strict=True):
-            x = norm(conv(x, data.edge_index, data.edge_attr) / nodes[:, None].sqrt()).relu()
+            x = norm(conv(x, data.edge_index, data.edge_attr) / nodes[:, None].to(x.dtype).sqrt()).relu()
         x = self.convs[2](x, data.edge_index, data.edge_attr)
         scores = self.head(global_mean_pool(x, data.batch, data.num_graphs))
         return scores[:, 0] if scores.shape[1] == 1 else scores
@@ -100,7 +100,7 @@ def graph_list(dataset, dense_atoms, dense_bonds):
     found = []
     for row in range(len(dataset)):
         item = dataset.collate([dataset[row]])
-        data = Data(x=dense_atoms(item.x), edge_index=item.edge_index, edge_attr=dense_bonds(item.edge_attr), row=row)
+        data = Data(x=dense_atoms(item.x), edge_index=item.edge_index, edge_attr=dense_bonds(item.edge_attr))
         if item.y is not None:
             data.y = item.y
         found.append(data)

@@ -193,6 +193,20 @@ def test_without_memory_the_gradient_is_that_of_the_value(surrogate, weighted, s
     assert torch.autograd.gradcheck(lambda s: loss(s, LABELS[rows], rows), (scores,), atol=1e-7)
 
 
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("size", [10, 3000], ids=["dense", "above the crossover"])
+def test_float32_scores_get_float32_gradients(size, surrogate):
+    labels = LABELS.repeat(size // 10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loss = APLoss(labels, surrogate=surrogate)
+    scores = torch.linspace(-1, 1, size, requires_grad=True)
+    value = loss(scores, labels, torch.arange(size))
+    value.backward()
+    assert value.dtype == scores.grad.dtype == loss.u.dtype == torch.float32
+    assert scores.grad.abs().max() > 0
+
+
 def test_gradients_are_not_clamped():
     _, gradient = step(built(margin=1e-3), range(10), SCORES * 1e-3)
     assert gradient.abs().max() > 5

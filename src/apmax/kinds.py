@@ -88,10 +88,10 @@ def as_dataset(encoded: Any) -> Any:
 
 
 def table_stages(rows: int, positives: int, model: str) -> Sequence[Stage]:
-    """Return the default recipe, as long as a table of that size needs: some thousand steps, then a short AP stage.
+    """Return the default recipe, as long as a table of that size needs: some thousand steps, then an AP stage.
 
     >>> [(stage.name, stage.epochs, stage.sampler.num_pos) for stage in table_stages(10_000, 200, "mlp")]
-    [('ce', 51, 4), ('ap + ce', 5, 16)]
+    [('ce', 51, 4), ('ap + ce', 13, 16)]
     """
     batch_size = 128 if rows >= 2048 else 64
     steps = math.ceil(rows / batch_size)
@@ -99,7 +99,7 @@ def table_stages(rows: int, positives: int, model: str) -> Sequence[Stage]:
     return RECIPES["default"](
         lr=1e-2 if model == "linear" else 1e-3,
         epochs=epochs,
-        joint_epochs=5 if steps < 1000 else 3,
+        joint_epochs=min(max(math.ceil(1000 / steps), 3), 20),
         batch_size=batch_size,
         num_pos=max(1, min(batch_size // 8, positives)),
         ema=0.999 if steps * epochs >= 4000 else 0.99,

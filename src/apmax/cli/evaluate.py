@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from apmax.cli import options
+
 EXAMPLES = """[bold]Examples[/]
 
 apmax evaluate runs/churn next_month.csv
@@ -17,7 +19,7 @@ apmax evaluate runs/churn next_month.csv --json | jq .ap.estimate"""
 
 
 def evaluate(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of `apmax train`.")],
+    directory: options.Directory,
     data: Annotated[Path, typer.Argument(metavar="DATA", help="csv, csv.gz or parquet, with the target.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

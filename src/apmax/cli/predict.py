@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from apmax.cli import options
+
 EXAMPLES = """[bold]Examples[/]
 
 apmax predict runs/churn clients.csv --out scored.csv
@@ -15,7 +17,7 @@ apmax predict runs/churn clients.parquet --top 500 --out call_these.csv"""
 
 
 def predict(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of `apmax train`.")],
+    directory: options.Directory,
     data: Annotated[Path, typer.Argument(metavar="DATA", help="csv, csv.gz or parquet.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="csv, csv.gz or parquet, by its ending.")],
     sort: Annotated[bool, typer.Option("--sort", help="Best first; else in the order of DATA.")] = False,

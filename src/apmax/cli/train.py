@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from apmax.cli import options
+
 EXAMPLES = """[bold]Examples[/]
 
 apmax train clients.csv --target churn --out runs/churn
@@ -19,97 +21,49 @@ apmax train runs/churn/run.toml --out runs/again --set stages.1.lr=1e-4
 
 apmax train clients.csv --target churn --out runs/churn --resume"""
 
-DATA, HOLD_OUT, TRAINING = "Data", "Rows to choose by", "Training"
-
 
 def train(
-    data: Annotated[str, typer.Argument(metavar="DATA|RUN.TOML", help="csv, csv.gz or parquet, or a job as TOML.")],
+    data: options.Source,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Directory for the model and all about it.", rich_help_panel=DATA)
+        Path,
+        typer.Option(metavar="DIR", help="Directory for the model and all about it.", rich_help_panel=options.DATA),
     ],
-    target: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column to be predicted.", rich_help_panel=DATA)
-    ] = None,
-    positive: Annotated[
-        str | None,
-        typer.Option(metavar="VALUE", help="Which of its values is the positive, if not plain.", rich_help_panel=DATA),
-    ] = None,
+    target: options.Target = None,
+    positive: options.Positive = None,
     test: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Scored once, after the choice.", rich_help_panel=DATA)
+        str | None, typer.Option(metavar="FILE", help="Scored once, after the choice.", rich_help_panel=options.DATA)
     ] = None,
-    column: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=TYPE",
-            help="What a column is: number, category, date or drop. May be repeated.",
-            rich_help_panel=DATA,
-        ),
-    ] = None,
-    kind: Annotated[str | None, typer.Option(metavar="NAME", help="Kind of data: table.", rich_help_panel=DATA)] = None,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", envvar="APMAX_DATA", help="Where else to look for files.", rich_help_panel=DATA),
-    ] = None,
-    valid: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Choose by these rows, not a part of DATA.", rich_help_panel=HOLD_OUT),
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Hold out whole groups, such as patients.", rich_help_panel=HOLD_OUT),
-    ] = None,
-    time: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Hold out the latest rows.", rich_help_panel=HOLD_OUT)
-    ] = None,
-    share: Annotated[
-        float | None, typer.Option(metavar="X", help="How much of DATA (0.2).", rich_help_panel=HOLD_OUT)
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="mlp (default) or linear.", rich_help_panel=TRAINING)
-    ] = None,
-    loss: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The last stage's, after one of cross-entropy: ap+ce (default), ap, focal, … ; or ce alone. "
-            "`apmax methods` lists them.",
-            rich_help_panel=TRAINING,
-        ),
-    ] = None,
-    epochs: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Of the last stage.", rich_help_panel=TRAINING)
-    ] = None,
+    column: options.Column = None,
+    kind: options.Kind = None,
+    data_dir: options.DataDir = None,
+    valid: options.Valid = None,
+    group: options.Group = None,
+    time: options.Time = None,
+    share: options.Share = None,
+    model: options.Model = None,
+    loss: options.LossName = None,
+    epochs: options.Epochs = None,
     batch_size: Annotated[
-        int | None, typer.Option(min=2, metavar="N", help="Rows per step.", rich_help_panel=TRAINING)
+        int | None, typer.Option(min=2, metavar="N", help="Rows per step.", rich_help_panel=options.TRAINING)
     ] = None,
     num_pos: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Positives per step.", rich_help_panel=TRAINING)
+        int | None, typer.Option(min=1, metavar="N", help="Positives per step.", rich_help_panel=options.TRAINING)
     ] = None,
     lr: Annotated[
         float | None,
         typer.Option(
-            metavar="X", help="Of the first stage; later ones keep their ratio to it.", rich_help_panel=TRAINING
+            metavar="X", help="Of the first stage; later ones keep their ratio to it.", rich_help_panel=options.TRAINING
         ),
     ] = None,
     ensemble: Annotated[
-        int | None, typer.Option(min=1, metavar="K", help="Average K models.", rich_help_panel=TRAINING)
+        int | None, typer.Option(min=1, metavar="K", help="Average K models.", rich_help_panel=options.TRAINING)
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Of everything random (0).", rich_help_panel=TRAINING)
-    ] = None,
-    change: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="PATH=VALUE",
-            help="Any other setting, such as stages.1.lr=1e-4. May be repeated.",
-            rich_help_panel=TRAINING,
-        ),
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what stands in --out.")] = False,
+    seed: options.Seed = None,
     devices: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Processes or GPUs.", rich_help_panel=TRAINING)
+        int | None, typer.Option(min=1, metavar="N", help="Processes or GPUs.", rich_help_panel=options.TRAINING)
     ] = None,
+    change: options.Change = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what stands in --out.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only the final table.")] = False,
 ) -> None:
     """Train a model on a table; validation AP chooses its epoch.
@@ -119,21 +73,21 @@ def train(
     """
     from apmax import jobs
     from apmax.cli import terminal
-    from apmax.jobs.toml import parse
     from apmax.jobs.training import is_first_process
 
-    table = {}
-    places = [] if data_dir is None else [data_dir]
-    if data.lower().endswith(".toml"):
-        table = parse(Path(data).read_text(encoding="utf-8"))
-        places.append(Path(data).parent)
-    options = {"target": target, "positive": positive, "valid": valid, "test": test, "group": group, "time": time}
-    own = {**options, "share": share, "kind": kind, "columns": roles(column) or None}
-    if not table:
-        own["train"] = data
-    table["data"] = {**table.get("data", {}), **{name: value for name, value in own.items() if value is not None}}
-    if model is not None:
-        table["model"] = {**table.get("model", {}), "name": model}
+    table = options.job_table(
+        data,
+        model,
+        column,
+        target=target,
+        positive=positive,
+        valid=valid,
+        test=test,
+        group=group,
+        time=time,
+        share=share,
+        kind=kind,
+    )
     wishes = jobs.Wishes(
         loss=loss,
         epochs=epochs,
@@ -147,7 +101,9 @@ def train(
     )
     terminal.use_threads(table["data"].get("kind"))
     tell = (lambda _, warnings: terminal.warn(warnings)) if quiet else terminal.notes
-    outcome = jobs.train(table, wishes, out=out, resume=resume, progress=not quiet, places=tuple(places), tell=tell)
+    outcome = jobs.train(
+        table, wishes, out=out, resume=resume, progress=not quiet, places=options.places(data, data_dir), tell=tell
+    )
     if not is_first_process():
         return
     terminal.warn(outcome.warnings)
@@ -158,15 +114,6 @@ def train(
     if not quiet:
         console.print(f"\nChosen by validation AP: {chosen(outcome)}.", soft_wrap=True)
         console.print(f"To rank new rows: apmax predict {out} DATA --sort --out ranked.csv", soft_wrap=True)
-
-
-def roles(columns: list[str] | None) -> dict[str, str]:
-    """Return what columns were said to be."""
-    pairs = [text.rpartition("=") for text in columns or ()]
-    for (name, _, kind), text in zip(pairs, columns or (), strict=True):
-        if not name or not kind:
-            raise typer.BadParameter(f"--column is written NAME=TYPE, got {text!r}")
-    return {name: kind for name, _, kind in pairs}
 
 
 def chosen(outcome: object) -> str:

@@ -97,11 +97,10 @@ def by_steps(method: Callable[[Cell, int], Iterator[Step]]) -> Method:
 
 
 def default_recipe(cell: Cell, seed: int) -> Tensor:
-    """Cross-entropy with averaged weights, then a short stage of AP + CE, by the trainer; as many steps in all."""
+    """Cross-entropy with averaged weights, then AP + CE for a quarter of the steps, by the trainer."""
     negatives = int((cell.train[1] == 0).sum())
-    joint = 5
-    left = STEPS - joint * math.ceil(negatives / (BATCH - NUM_POS))
-    epochs = max(1, left // math.ceil(len(cell.train[1]) / BATCH))
+    joint = max(1, STEPS // 4 // math.ceil(negatives / (BATCH - NUM_POS)))
+    epochs = max(1, STEPS * 3 // 4 // math.ceil(len(cell.train[1]) / BATCH))
     stages = RECIPES["default"](lr=LR, epochs=epochs, joint_epochs=joint, batch_size=BATCH, num_pos=NUM_POS, ema=0.99)
     data = TensorDataset(*cell.train), TensorDataset(*cell.valid)
     result = fit(network(cell, seed), data, Run(stages=stages, seed=seed, accelerator="cpu"))

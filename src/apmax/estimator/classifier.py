@@ -209,6 +209,10 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.lr is not None:
             validation.interval("lr", self.lr, 0, closed="neither")
         validation.interval("validation_fraction", self.validation_fraction, 0, 1, closed="neither")
+        if not isinstance(self.hidden, (tuple, list)):
+            raise TypeError(f"hidden must be a tuple of widths such as (64, 64), got {self.hidden!r}")
+        for width in self.hidden:
+            validation.whole("hidden", width, 1)
         if self.solver != "exact":
             return
         if self.loss not in (*CANDIDATES, "auto"):
@@ -299,7 +303,7 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
 
         self.model_, self.records_ = train_network(
-            build_module(self.module, self.hidden, X.shape[1], seed=seed),
+            build_module(self.module, self.hidden, X.shape[1], share=weight @ labels / weight.sum(), seed=seed),
             table,
             labels,
             weight,

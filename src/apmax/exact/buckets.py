@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from apmax.exact.search import edges_at_or_below
 from apmax.surrogates import Piece, Surrogate
 
 
@@ -49,12 +50,15 @@ class Buckets:
         self._counts = [(piece_of_edge == number).cumsum(-1) for number in range(len(self.pieces))]
         shape = (self.degree + 1, 2, *self.edges.shape[:-1], self.edges.shape[-1] + 1)
         self.moments = torch.zeros(shape, dtype=torch.float64, device=anchors.device)
-        self._powers: list[Tensor | None] = []
+        self._cells = {
+            width: _cells(self.edges, width) for width in {_cell_width(piece) for piece in self.pieces} if width
+        }
+        self._powers: list[Tensor] = []
         self._linear: tuple[Tensor, Tensor]
 
     def locate(self, scores: Tensor) -> Tensor:
         """Return each example's bucket: the number of knots at or below its score."""
-        return torch.searchsorted(self.edges, (scores.double() - self.reference).contiguous(), right=True)
+        return edges_at_or_below(self.edges, scores.double() - self.reference)
 
     def add(self, scores: Tensor, weight: Tensor, bucket: Tensor | None = None) -> None:
         """Add examples: scores (..., m) and their two weights (2, ..., m)."""
@@ -70,7 +74,11 @@ class Buckets:
     def sums(self) -> Tensor:
         """Return (2, ..., k): for every anchor the sums by either weight."""
         # Σ (x - start)^p over the examples of a piece, (degree + 1, 2, ..., k): value and slope are combinations.
-        self._powers = [self._power_sums(number) for number in range(len(self.pieces))]
+        prefix = {
+            width: _local_prefix(self.edges, self.moments[..., 1:], rest, width)
+            for width, (_, rest) in self._cells.items()
+        }
+        self._powers = [self._power_sums(number, prefix) for number in range(len(self.pieces))]
         return self._unsort(self._combine(self.pieces).clamp_min_(0))
 
     def backward(self, cotangent: Tensor) -> Tensor:
@@ -103,42 +111,37 @@ class Buckets:
     def _combine(self, pieces: tuple[Piece, ...]) -> Tensor:
         total = torch.zeros((2, *self.anchors.shape), dtype=torch.float64, device=self.anchors.device)
         for (_, _, coefficients), powers in zip(pieces, self._powers, strict=True):
-            for power in range(self.degree + 1):
-                if coefficients[power] and powers is not None:
-                    total += coefficients[power] * powers[power]
+            for power, coefficient in enumerate(coefficients):
+                if coefficient:
+                    total.add_(powers[power], alpha=coefficient)
         return total
 
-    def _power_sums(self, number: int) -> Tensor | None:
-        start, stop, coefficients = self.pieces[number]
-        highest = max(power for power in range(3) if coefficients[power])
-        moments = self.moments[: highest + 1, ..., 1:]
-        place = self._places[number]
-        if stop is None:
-            return _pad_powers(_examples_above(self.edges, moments, place), self.degree)
-        width = 2 * (stop - start)
-        cell, rest = _cells(self.edges, width)
-        begin, end = place, self._places[number + 1]
-        middle = torch.searchsorted(cell, cell.gather(-1, begin) + 1).clamp(begin, end)
-        parts = _differences(_local_prefix(self.edges, moments, rest, width), (begin, middle, end))
+    def _power_sums(self, number: int, prefix: dict[float, Tensor]) -> Tensor:
+        piece = self.pieces[number]
+        powers = 1 + max(power for power in range(3) if piece.coefficients[power])
+        begin, width = self._places[number], _cell_width(piece)
+        if not width:
+            return _examples_above(self.edges, self.moments[:powers, ..., 1:], begin)
+        cell, rest = self._cells[width]
+        end = self._places[number + 1]
+        middle = torch.searchsorted(cell, cell.gather(-1, begin) + 1).clamp_(begin, end)
+        parts = _differences(prefix[width][:powers], (begin, middle, end))
         own = rest.gather(-1, begin)
-        near, far = _recentre(parts[..., 0, :], -own), _recentre(parts[..., 1, :], width - own)
-        return _pad_powers(near + far, self.degree)
+        # y = r - own in the cell where the piece begins, and `width` more in the next.
+        return _recentre(parts, torch.stack([-own, width - own], -2)).sum(-2)
 
     def _anchor_sums(self, number: int, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Return Σ w and Σ w·(e - v) over the anchors whose piece covers the edge e and starts at v, (2, ..., K)."""
-        start, stop, _ = self.pieces[number]
-        place, count = self._places[number], self._counts[number]
-        if stop is None:
-            return _anchors_below(self.edges.gather(-1, place), weight, self.edges, count)
-        width = 2 * (stop - start)
-        cell, rest = _cells(self.edges, width)
-        own_cell, own_rest = cell.gather(-1, place), rest.gather(-1, place)
-        begin, end = self._counts[number + 1], count
-        middle = torch.searchsorted(own_cell, cell).clamp(begin, end)
-        prefix = pad(torch.stack([weight, weight * own_rest]).cumsum(-1), (1, 0))
-        (mass, moment) = _differences(prefix, (begin, middle, end))
-        far, near = mass[..., 0, :], mass[..., 1, :]
-        return far + near, (rest + width) * far + rest * near - moment.sum(-2)
+        place, end, width = self._places[number], self._counts[number], _cell_width(self.pieces[number])
+        if not width:
+            return _anchors_below(self.edges.gather(-1, place), weight, self.edges, end)
+        cell, rest = self._cells[width]
+        begin = self._counts[number + 1]
+        middle = torch.searchsorted(cell.gather(-1, place), cell).clamp_(begin, end)
+        prefix = pad(torch.stack([weight, weight * rest.gather(-1, place)]).cumsum(-1), (1, 0))
+        mass, moment = _differences(prefix, (begin, middle, end))
+        total = mass.sum(-2)
+        return total, rest * total + width * mass[..., 0, :] - moment.sum(-2)
 
     def _unsort(self, values: Tensor) -> Tensor:
         return torch.empty_like(values).scatter_(-1, self._order.expand_as(values), values)
@@ -193,6 +196,11 @@ def _anchors_below(knots: Tensor, weight: Tensor, edges: Tensor, count: Tensor) 
     return torch.where(found, mass, 0), torch.where(found, moment + mass * (edges - knots.gather(-1, last)), 0)
 
 
+def _cell_width(piece: Piece) -> float:
+    """Return twice the piece's width, so that it touches two cells at most; 0 for a piece without end."""
+    return 0.0 if piece.stop is None else 2 * (piece.stop - piece.start)
+
+
 def _cells(values: Tensor, width: float) -> tuple[Tensor, Tensor]:
     """Return which cell of `width` each value lies in, and its distance from the cell's origin."""
     cell = (values / width).floor()
@@ -220,8 +228,3 @@ def _differences(prefix: Tensor, bounds: tuple[Tensor, ...]) -> Tensor:
     taken = _take(prefix, torch.cat(bounds, -1))
     at = taken.view(*taken.shape[:-1], len(bounds), -1)
     return at[..., 1:, :] - at[..., :-1, :]
-
-
-def _pad_powers(powers: Tensor, degree: int) -> Tensor:
-    missing = degree + 1 - powers.shape[0]
-    return powers if not missing else torch.cat([powers, powers.new_zeros((missing, *powers.shape[1:]))])

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from apmax.exact.buckets import centred
+from apmax.exact.search import edges_at_or_below
 from apmax.surrogates import MAX_EXPONENT
 
 _CEILING = math.exp(MAX_EXPONENT)
@@ -36,7 +37,7 @@ class Exponential:
 
     def locate(self, scores: Tensor) -> Tensor:
         """Return each example's place: the number of thresholds at or below its score."""
-        return torch.searchsorted(self.edges, (scores.double() - self.reference).contiguous(), right=True)
+        return edges_at_or_below(self.edges, scores.double() - self.reference)
 
     def add(self, scores: Tensor, weight: Tensor, bucket: Tensor | None = None) -> None:
         """Add examples: scores (..., m) and their two weights (2, ..., m)."""

@@ -17,6 +17,7 @@ from apmax.losses.memory import Memory
 from apmax.losses.weighing import PerAnchor, Uniform, shares
 
 _MAX_MAPS = 256
+"""Batches of so many shapes are remembered, then forgotten together."""
 _FEW = 256
 """Up to this many rows a set finds a repeated one sooner than a sort."""
 _UNBOUNDED = ("squared_hinge", "hinge", "smoothed_hinge", "logistic", "exponential")
@@ -27,7 +28,7 @@ class APLoss(Loss):
 
     Every training positive i keeps a running estimate `u_i` of (g¹_i, g²_i): how much of the surrogate's mass above it
     belongs to positives, and how much in all. The value is `1 - mean u¹/u²` over the batch's positives, a number in
-    [0, 1] that can be plotted; its gradient is the paper's equation 6.
+    [0, 1] that can be plotted; its gradient is the paper's equation 6 (second derivatives there are none).
 
     Args:
         labels: The training labels, (n,) or (n, tasks) of 0/1; NaN in a table of tasks means "not measured".
@@ -227,7 +228,10 @@ class APLoss(Loss):
             positive,
             negative,
             prevalence=self.prevalence.to(weight.dtype).unsqueeze(-1),
-            total_positive=self.total_positive.to(weight.dtype).unsqueeze(-1),
+            # A call's own weights need not fit the training set: one anchor cannot weigh more than all of them.
+            total_positive=torch.maximum(
+                self.total_positive.to(weight.dtype).unsqueeze(-1), weight.amax(-1, keepdim=True)
+            ),
             self_pair=self.self_pair,
         )
 
@@ -285,18 +289,6 @@ class APLoss(Loss):
         """Return the rows if anything is looked up by them: evaluation may be of other data."""
         return index if self.training or self.row_weight is not None else None
 
-    def _batch(self, scores: Tensor, labels: Tensor, index: Tensor | None, sample_weight: Tensor | None) -> Batch:
-        batch = super()._batch(scores, labels, index, sample_weight)
-        if sample_weight is None:
-            return batch
-        # What all training positives weigh together is not known: those of a batch are taken to weigh 1 on average.
-        count = ((labels if labels.ndim == 1 else labels.mT) == 1).sum(-1)
-        total = batch.positive.sum(-1)
-        scale = torch.minimum(count, self.total_positive.to(total.dtype)) / torch.where(total > 0, total, 1)
-        return batch._replace(
-            positive=batch.positive * scale.unsqueeze(-1), negative=batch.negative * scale.unsqueeze(-1)
-        )
-
     def _nothing(self, batch: Batch) -> Tensor:
         if not self._said_no_positive:
             self._said_no_positive = True
@@ -310,6 +302,7 @@ class APLoss(Loss):
 
 def _with_gradient(scores: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
     """Return `value` as a function of `scores` with this gradient."""
+    gradient = gradient.to(scores.dtype)
     result = torch.dot(scores, gradient) if scores.ndim == 1 else (scores * gradient).sum()
     # A linear function has the gradient, whatever its own value.
     result.detach().copy_(value)

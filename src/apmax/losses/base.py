@@ -96,7 +96,8 @@ class Loss(nn.Module, ABC):
             scores: Raw scores, (B,), (B, 1) or (B, tasks).
             labels: 0/1 labels of the same shape.
             index: The training-set row of every example, (B,).
-            sample_weight: A weight for each example of this batch, (B,), if none were given for the training set.
+            sample_weight: A weight for each example of this batch, (B,), if none were given for the training set;
+                their scale does not matter.
         """
         scores, labels = validation.same_shape(scores, labels)
         self._check_shapes(scores, index, sample_weight)
@@ -181,6 +182,11 @@ class Loss(nn.Module, ABC):
         if scores.ndim == 2:
             scores, labels = scores.mT, labels.mT
         positive, negative = class_weights(labels, None if weight is None else weight.to(scores.dtype))
+        if sample_weight is not None:
+            # What the training set would weigh is not known: a call's positives are taken to weigh 1 on average.
+            count, total = (labels == 1).sum(-1, keepdim=True), positive.sum(-1, keepdim=True)
+            scale = torch.where(total > 0, count / total, 1)
+            positive, negative = positive * scale, negative * scale
         return Batch(scores, positive, negative, index, weight is None and scores.ndim == 1)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Loss:

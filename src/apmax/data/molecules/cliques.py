@@ -27,8 +27,8 @@ def junction_tree(molecule: Any) -> JunctionTree:
     """Return the tree decomposition of a molecule (Jin, Barzilay and Jaakkola 2018, section 2 and appendix).
 
     Cliques are the rings of the smallest set, and every bond outside of rings. Rings with more than two atoms in
-    common are one bridged clique. An atom in which three or more cliques meet becomes a clique of its own, between
-    them. The tree is a maximum spanning tree of the clique graph, whose weights are the numbers of atoms in common.
+    common are one bridged clique. An atom in which three bonds, two bonds and a ring, or three rings of more than four
+    atoms meet becomes a clique of its own, between them. The tree is a maximum spanning tree of the clique graph, whose weights are the numbers of atoms in common.
     An atom without bonds is a clique as well, so that every atom belongs to one.
 
     >>> tree = junction_tree(chemistry().MolFromSmiles("c1ccccc1CC"))
@@ -71,8 +71,8 @@ def _clique_graph(
     weights: dict[tuple[int, int], int] = {}
     for atom, cliques in enumerate(where):
         bonds = sum(kinds[clique] == BOND for clique in cliques)
-        rings = len(cliques) - bonds
-        branching = bonds > 2 or (bonds == 2 and rings > 0)
+        rings = sum(len(members[clique]) > 4 for clique in cliques)
+        branching = bonds > 2 or (bonds == 2 and len(cliques) > 2)
         if not cliques or branching or rings > 2:
             kinds.append(ATOM)
             members.append((atom,))

@@ -17,7 +17,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ragged:
     """Sequences of different lengths, one after the other in `values`; sequence i begins at `starts[i]`.
 
@@ -50,7 +50,7 @@ class Ragged:
         return Ragged.of(np.concatenate([part.values for part in parts]), counts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Levels:
     """What ML-MPNN needs beyond atoms and bonds.
 
@@ -86,7 +86,7 @@ class Levels:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Store:
     """Flat arrays of n molecules.
 

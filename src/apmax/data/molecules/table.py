@@ -83,7 +83,10 @@ def stream(path: str | PathLike[str], columns: Sequence[str]) -> Iterator[list[s
 
 
 def _open(path: Path) -> TextIO:
-    if path.name.lower().endswith(".gz"):
+    with path.open("rb") as file:
+        # By content and not by name: a download may come compressed or not.
+        compressed = file.read(2) == b"\x1f\x8b"
+    if compressed:
         return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
     return path.open(encoding="utf-8-sig", newline="")
 

@@ -63,8 +63,10 @@ class EdgeConvolution(nn.Module):
         counts = torch.bincount(ids, minlength=len(rows)).tolist()
         parts = x.index_select(0, graphs.source.index_select(0, order)).split(counts)
         matrices = self.matrices(rows).view(len(rows), self.width, self.hidden).unbind()
-        messages = torch.cat([part @ matrix for part, matrix in zip(parts, matrices, strict=True)])
-        return messages, graphs.target.index_select(0, order)
+        messages = [part @ matrix for part, matrix in zip(parts, matrices, strict=True)]
+        # With an empty part first, so that a batch without bonds has something to join.
+        joined = torch.cat([x.new_zeros(0, self.hidden), *messages])
+        return joined, graphs.target.index_select(0, order)
 
     def _by_feature(self, x: Tensor, graphs: Graphs) -> Tensor:
         # x Θ(e) = Σ_k e_k (x Θ_k) + x Θ_0: linear in the features, whatever their values.

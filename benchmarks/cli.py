@@ -1,0 +1,62 @@
+"""The command line: how soon `apmax --help` answers, and how much memory the scoring of a large file takes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.timing import ratio
+
+HELP_TARGET = 4.0
+ROWS, PIECE = 10_000_000, 1_000_000
+LIMIT_BYTES = 2 * 2**30
+
+
+def call(*arguments: str) -> None:
+    """Run Python with these arguments in a process of its own."""
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+
+
+def peak_bytes(*arguments: str) -> int:
+    """Return the largest memory that such a process had."""
+    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def rows(count: int, seed: int) -> pa.Table:
+    """Return five columns of random rows, and a target that the first has to do with."""
+    generator = np.random.default_rng(seed)
+    a, b, c = generator.normal(size=(3, count))
+    city = pa.array(generator.choice(["rome", "oslo", "bern", "ulm"], count))
+    target = (a + generator.normal(size=count) > 2.5).astype(np.int8)
+    return pa.table({"a": a, "b": b, "c": c, "city": city, "n": generator.integers(0, 100, count), "y": target})
+
+
+def run() -> list[tuple[str, float, float]]:
+    """Return (what, measured, target)."""
+    help_ratio = ratio(lambda: call("-m", "apmax", "--help"), lambda: call("-c", "import typer"))
+    results = [("`apmax --help` / `python -c 'import typer'`", help_ratio, HELP_TARGET)]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        pq.write_table(rows(20_000, 0), folder / "train.parquet")
+        with pq.ParquetWriter(folder / "large.parquet", rows(1, 0).schema) as writer:
+            for seed in range(ROWS // PIECE):
+                writer.write_table(rows(PIECE, seed))
+        model, out = str(folder / "run"), str(folder / "out.parquet")
+        common = ["-m", "apmax", "train", str(folder / "train.parquet"), "--target", "y", "--quiet", "--out", model]
+        call(*common, "--epochs", "1", "--set", "stages.0.epochs=1")
+        for option in ([], ["--sort"]):
+            used = peak_bytes("-m", "apmax", "predict", model, str(folder / "large.parquet"), "--out", out, *option)
+            what = f"peak memory of `apmax predict{' --sort' if option else ''}`, parquet of 1e7 rows / 2 GB"
+            results.append((what, used / LIMIT_BYTES, 1.0))
+    return results

@@ -1,0 +1,268 @@
+"""The linear solver against loops, finite differences and scikit-learn."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import average_precision_score
+
+from apmax.estimator import APClassifier
+from apmax.estimator.calibration import calibrate
+from apmax.estimator.canonical import canonical, row_keys
+from apmax.estimator.columns import measure_columns
+from apmax.estimator.exact import average_precision, cross_entropy, fit_linear
+from apmax.estimator.lbfgs import minimise
+
+
+def problem(rows=40, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((rows, 3)) * [1, 4, 0.2] + [2, -1, 0]
+    labels = (X[:, 0] + rng.standard_normal(rows) > 2.8).astype(float)
+    return X, labels, rng.integers(1, 4, rows).astype(float)
+
+
+def smooth_step(x, margin):
+    z = max(-1.0, min(1.0, x / margin))
+    return 0.5 + z * (1 - abs(z) / 2)
+
+
+def standardised_by_loops(X, weight):
+    total = sum(weight)
+    mean = [sum(w * row[k] for w, row in zip(weight, X, strict=True)) / total for k in range(X.shape[1])]
+    deviation = [
+        math.sqrt(sum(w * (row[k] - mean[k]) ** 2 for w, row in zip(weight, X, strict=True)) / total)
+        for k in range(X.shape[1])
+    ]
+    return np.array([[(row[k] - mean[k]) / deviation[k] for k in range(X.shape[1])] for row in X])
+
+
+def objective_by_loops(w, X, labels, weight, l2, margin):
+    scores = standardised_by_loops(X, weight) @ w
+    total = 0.0
+    for i in range(len(scores)):
+        if labels[i] == 1:
+            pairs = [weight[j] * smooth_step(scores[j] - scores[i], margin) for j in range(len(scores))]
+            above = sum(pair for pair, label in zip(pairs, labels, strict=True) if label == 1)
+            total += weight[i] * above / sum(pairs)
+    return -total / sum(weight[labels == 1]) + l2 * sum(w**2)
+
+
+def entropy_by_loops(point, X, labels, weight, l2):
+    logits = standardised_by_loops(X, weight) @ point[:-1] + point[-1]
+    losses = [math.log1p(math.exp(-z if y == 1 else z)) for z, y in zip(logits, labels, strict=True)]
+    return sum(w * ce for w, ce in zip(weight, losses, strict=True)) / sum(weight[labels == 1]) + l2 * sum(
+        point[:-1] ** 2
+    )
+
+
+def slope_by_differences(function, point, step=1e-6):
+    units = np.eye(len(point)) * step
+    return np.array([(function(point + unit) - function(point - unit)) / (2 * step) for unit in units])
+
+
+@pytest.mark.parametrize("store", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+def test_objective_and_gradient_are_those_of_the_loops(store):
+    X, labels, weight = problem()
+    w = np.array([0.7, -0.4, 0.1])
+    columns = measure_columns(store(X), weight)
+    objective = average_precision(store(X), labels, weight, columns, l2=0.1, surrogate="smooth_step", margin=0.8)
+
+    def loops(at):
+        return objective_by_loops(at, X, labels, weight, 0.1, 0.8)
+
+    value, gradient = objective(w)
+    assert value == pytest.approx(loops(w), abs=1e-12)
+    np.testing.assert_allclose(gradient, slope_by_differences(loops, w), atol=1e-8)
+
+
+@pytest.mark.parametrize("store", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+def test_cross_entropy_and_its_gradient_are_those_of_the_loops(store):
+    X, labels, weight = problem()
+    point = np.array([0.7, -0.4, 0.1, -0.3])
+    columns = measure_columns(store(X), weight)
+
+    def loops(at):
+        return entropy_by_loops(at, X, labels, weight, 0.1)
+
+    value, gradient = cross_entropy(store(X), labels, weight, columns, l2=0.1)(point)
+    assert value == pytest.approx(loops(point), abs=1e-12)
+    np.testing.assert_allclose(gradient, slope_by_differences(loops, point), atol=1e-8)
+
+
+def test_minimum_is_the_one_that_a_search_over_the_loops_finds():
+    X, labels, weight = problem(25)
+    model = APClassifier(l2=0.05, tol=1e-10).fit(X, labels, sample_weight=weight)
+    columns = measure_columns(X, weight)
+    with np.errstate(divide="ignore"):
+        found = model.coef_[0] / model.calibration_.slope / columns.inverse
+    args = (X, labels, weight, 0.05, 1.0)
+    assert model.objective_ == pytest.approx(objective_by_loops(found, *args), abs=1e-12)
+    starts = [np.zeros(3), found, *np.random.default_rng(0).standard_normal((2, 3))]
+    best = min(minimize(objective_by_loops, start, args, method="Nelder-Mead").fun for start in starts)
+    assert model.objective_ <= best + 1e-6
+
+
+def test_cross_entropy_fit_is_scikit_learns_logistic_regression():
+    X, labels, weight = problem(200)
+    columns = measure_columns(X, weight)
+    table = (X - columns.mean) * columns.inverse
+    found = fit_linear(X, labels, weight, columns, loss="ce", l2=0.02, tol=1e-10)
+    # Σ ce / W₊ + l2·|w|² is C·Σ ce + |w|²/2 with C = 1/(2·l2·W₊).
+    peer = LogisticRegression(C=1 / (2 * 0.02 * (weight @ labels)), tol=1e-12, max_iter=1000)
+    np.testing.assert_allclose(found.point, peer.fit(table, labels, sample_weight=weight).coef_[0], rtol=1e-6)
+
+
+def test_average_precision_is_higher_than_with_cross_entropy_where_a_line_cannot_fit():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((3000, 2))
+    # The clearest positives lie along the first column; a crowd of negatives far out pulls cross-entropy away from it.
+    y = (X[:, 0] > 2) | ((X[:, 1] > 1) & (rng.random(3000) < 0.2))
+    reached = {
+        loss: average_precision_score(y, APClassifier(loss=loss).fit(X, y).decision_function(X))
+        for loss in ("ap", "ce")
+    }
+    assert reached["ap"] > reached["ce"] + 0.02
+
+
+@pytest.mark.parametrize("store", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+def test_repeated_and_shuffled_rows_are_weights_to_the_bit(store):
+    X, labels, weight = problem(60)
+    weight[::5] = 0
+    shuffled = np.random.default_rng(1).permutation(np.repeat(np.arange(60), weight.astype(int)))
+    weighted = APClassifier().fit(store(X), labels, sample_weight=weight)
+    repeated = APClassifier().fit(store(X[shuffled]), labels[shuffled])
+    assert np.array_equal(weighted.coef_, repeated.coef_)
+    assert np.array_equal(weighted.intercept_, repeated.intercept_)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(1e-6, 1e6), st.floats(-1e4, 1e4))
+def test_ranking_does_not_depend_on_units_and_offsets(unit, offset):
+    X, labels, weight = problem()
+    plain = APClassifier(tol=1e-11).fit(X, labels, sample_weight=weight).decision_function(X)
+    moved = (X + offset) * unit
+    scores = APClassifier(tol=1e-11).fit(moved, labels, sample_weight=weight).decision_function(moved)
+    np.testing.assert_allclose(scores, plain, atol=1e-5)
+
+
+def test_constant_column_has_no_weight():
+    X, labels, weight = problem()
+    X = np.column_stack([X, np.full(len(X), 0.1), np.zeros(len(X))])
+    assert APClassifier().fit(X, labels, sample_weight=weight).coef_[0, 3:].tolist() == [0, 0]
+
+
+def test_table_of_constants_gives_the_share_of_positives():
+    model = APClassifier().fit(np.ones((99, 2)), np.arange(99) % 3 == 0)
+    assert model.predict_proba(np.ones((1, 2)))[0, 1] == pytest.approx(1 / 3, abs=0.01)
+
+
+@pytest.mark.parametrize("columns", [600, 30])
+def test_more_columns_than_rows_are_separated(columns):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, columns)), np.arange(60) % 4 == 0
+    assert average_precision_score(y, APClassifier(l2=1e-2).fit(X, y).decision_function(X)) > (
+        0.99 if columns > 60 else 0.9
+    )
+
+
+def rosenbrock(x):
+    value = 100 * (x[1] - x[0] ** 2) ** 2 + (1 - x[0]) ** 2
+    return value, np.array([-400 * x[0] * (x[1] - x[0] ** 2) - 2 * (1 - x[0]), 200 * (x[1] - x[0] ** 2)])
+
+
+def test_search_follows_a_bent_valley_to_its_end():
+    found = minimise(rosenbrock, np.array([-1.2, 1.0]), max_iter=200, tol=1e-10)
+    assert found.converged
+    np.testing.assert_allclose(found.point, [1, 1], atol=1e-9)
+
+
+def test_search_is_not_stopped_by_the_rounding_of_a_large_value():
+    centre, curvature = np.array([1.0, -2.0]), np.array([1.0, 30.0])
+
+    def bowl(x):
+        return 1e3 + curvature @ (x - centre) ** 2 / 2, curvature * (x - centre)
+
+    found = minimise(bowl, np.zeros(2), max_iter=100, tol=1e-10)
+    np.testing.assert_allclose(found.point, centre, atol=1e-10)
+
+
+def test_known_curvature_ends_a_quadratic_in_one_step():
+    curvature = np.array([1.0, 1e4])
+    found = minimise(
+        lambda x: (x @ (curvature * x) / 2, curvature * x),
+        np.ones(2),
+        solve=lambda v: v / curvature,
+        max_iter=9,
+        tol=1e-9,
+    )
+    assert (found.iterations, found.converged) == (1, True)
+
+
+def test_search_says_when_it_did_not_arrive():
+    assert not minimise(rosenbrock, np.array([-1.2, 1.0]), max_iter=3, tol=1e-10).converged
+
+
+def platt_loss(point, scores, labels, weight):
+    positive, negative = sum(weight[labels == 1]), sum(weight[labels == 0])
+    total = 0.0
+    for score, label, w in zip(scores, labels, weight, strict=True):
+        target = (positive + 1) / (positive + 2) if label == 1 else 1 / (negative + 2)
+        logit = point[0] * score + point[1]
+        total += w * (math.log1p(math.exp(-abs(logit))) + max(logit, 0) - target * logit)
+    return total
+
+
+def test_calibration_minimises_platts_loss():
+    rng = np.random.default_rng(0)
+    scores, weight = 5 + 3 * rng.standard_normal(80), rng.integers(1, 4, 80).astype(float)
+    labels = (scores + 2 * rng.standard_normal(80) > 6).astype(float)
+    curve = calibrate(scores, labels, weight)
+    slope = slope_by_differences(lambda point: platt_loss(point, scores, labels, weight), np.array(curve), 1e-5)
+    np.testing.assert_allclose(slope, 0, atol=1e-5)
+
+
+def test_calibration_never_turns_the_ranking_round():
+    curve = calibrate(np.array([3.0, 2.0, 1.0]), np.array([0.0, 0.0, 1.0]), np.ones(3))
+    assert curve.slope > 0
+    # What is left is the mean target, (1/4 + 1/4 + 2/3)/3 = 7/18.
+    assert curve.logit(np.array([2.0]))[0] == pytest.approx(math.log(7 / 11), abs=1e-5)
+
+
+def test_calibration_of_separated_scores_is_finite():
+    curve = calibrate(np.array([0.0, 1.0, 1e3]), np.array([0.0, 1.0, 1.0]), np.ones(3))
+    assert np.isfinite(curve).all()
+
+
+def test_calibration_takes_small_weights_as_ratios():
+    scores, labels = np.arange(6.0), np.array([0.0, 0.0, 1.0, 0.0, 1.0, 1.0])
+    small = calibrate(scores, labels, np.full(6, 1e-3))
+    np.testing.assert_allclose(small, calibrate(scores, labels, np.ones(6)), rtol=1e-9)
+
+
+@pytest.mark.parametrize("store", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+def test_products_of_columns_are_those_of_the_standardised_table(store):
+    X, _, weight = problem()
+    columns = measure_columns(store(X), weight)
+    direct = standardised_by_loops(X, weight)
+    np.testing.assert_allclose(columns.gram(store(X), weight), direct.T @ (weight[:, None] * direct), atol=1e-9)
+
+
+def test_sparse_rows_have_the_keys_of_dense_ones():
+    X = np.where(np.random.default_rng(0).random((50, 7)) < 0.6, 0, np.arange(350.0).reshape(50, 7))
+    np.testing.assert_array_equal(row_keys(sparse.csr_array(X)), row_keys(X))
+    assert len(set(row_keys(X).tolist())) == len(np.unique(X, axis=0))
+
+
+def test_the_two_zeros_are_one():
+    assert len(canonical(np.array([[0.0], [-0.0]]), np.ones(2), np.ones(2))[2]) == 1
+
+
+def test_equal_rows_of_different_labels_stay_apart():
+    assert len(canonical(np.ones((2, 1)), np.array([0.0, 1.0]), np.ones(2))[2]) == 2

@@ -1,0 +1,219 @@
+"""What every graph network must do, and ML-MPNN against a loop over its definition."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("rdkit")
+
+from apmax.data.molecules.building import build_chunk  # noqa: E402
+from apmax.data.molecules.dataset import MoleculeDataset  # noqa: E402
+from apmax.data.molecules.vocabulary import FEATURISER_VERSION, dense_atoms, dense_bonds  # noqa: E402
+from apmax.models.graphs import GINE, GRAPH_MODELS, MLMPNN, MPNN  # noqa: E402
+from apmax.models.graphs.links import Links  # noqa: E402
+
+SMILES = ["CCO", "c1ccccc1C(=O)[O-]", "[Na+].[Cl-]", "C1CC2CCC1C2", "CC(C)(C)c1ccc(O)cc1", "C", "C/C=C/C#N", "CN"]
+
+
+@pytest.fixture(scope="module")
+def data():
+    return MoleculeDataset(build_chunk(0, SMILES, levels=True).store, [1, 0, 0, 1, 0, 0, 1, 0])
+
+
+def batch_of(data, rows=range(len(SMILES))):
+    return data.collate(data.__getitems__(list(rows)))
+
+
+def warmed(model, batch):
+    """Move every parameter and running statistic away from its start, so that nothing is tested at 0 or 1."""
+    torch.manual_seed(1)
+    for parameter in model.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    for _ in range(3):
+        model(batch)
+    return model
+
+
+@pytest.mark.parametrize("name", GRAPH_MODELS)
+def test_score_of_a_molecule_does_not_depend_on_the_others(data, name):
+    model = warmed(GRAPH_MODELS[name](8).double(), batch_of(data)).eval()
+    together = model(batch_of(data))
+    alone = torch.cat([model(batch_of(data, [row])) for row in range(len(data))])
+    torch.testing.assert_close(alone, together, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", GRAPH_MODELS)
+def test_score_does_not_depend_on_how_the_molecule_was_written(name):
+    data = MoleculeDataset(build_chunk(0, ["CC(C)(C)c1ccc(O)cc1", "Oc1ccc(cc1)C(C)(C)C"], levels=True).store)
+    model = warmed(GRAPH_MODELS[name](8).double(), batch_of(data, [0, 1])).eval()
+    one, two = model(batch_of(data, [0, 1]))
+    torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", GRAPH_MODELS)
+def test_several_tasks_give_a_column_each(data, name):
+    assert GRAPH_MODELS[name](8, 3)(batch_of(data)).shape == (8, 3)
+
+
+@pytest.mark.parametrize("name", GRAPH_MODELS)
+def test_every_parameter_receives_a_gradient(data, name):
+    model = GRAPH_MODELS[name](8)
+    model(batch_of(data)).square().sum().backward()
+    assert [key for key, value in model.named_parameters() if value.grad is None] == []
+
+
+@pytest.mark.parametrize("name", GRAPH_MODELS)
+def test_batch_without_bonds_works(data, name):
+    model = GRAPH_MODELS[name](8)
+    scores = model(batch_of(data, [2, 5]))
+    scores.sum().backward()
+    assert scores.isfinite().all()
+
+
+@pytest.mark.parametrize("name", GRAPH_MODELS)
+def test_head_is_two_layers_that_training_can_reset(data, name):
+    heads = pytest.importorskip("apmax.train.heads")
+    model = GRAPH_MODELS[name](8)
+    assert heads.head_of(model) is model.head
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    heads.reset(model, ("head",), seed=1)
+    changed = {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])}
+    assert changed == {f"head.{layer}.{part}" for layer in (0, 3) for part in ("weight", "bias")}
+
+
+@pytest.mark.parametrize("name", GRAPH_MODELS)
+def test_weights_of_another_featuriser_are_refused(name):
+    model = GRAPH_MODELS[name](8)
+    state = model.state_dict()
+    model.load_state_dict(state)
+    state["featuriser_version"] = torch.tensor(FEATURISER_VERSION + 1)
+    with pytest.raises(ValueError, match=f"version {FEATURISER_VERSION + 1} of the featuriser"):
+        model.load_state_dict(state)
+
+
+@pytest.mark.parametrize("kind", [GINE, MPNN])
+def test_categories_dense_features_and_plain_tensors_agree(data, kind):
+    batch = batch_of(data)
+    model = warmed(kind(8), batch).eval()
+    expected = model(batch)
+    plain = model(batch.x, batch.edge_index, batch.edge_attr, batch.batch)
+    dense = model(dense_atoms(batch.x), batch.edge_index, dense_bonds(batch.edge_attr), batch.batch)
+    torch.testing.assert_close(plain, expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(dense, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [GINE, MPNN])
+def test_own_features_of_any_width_work(data, kind):
+    batch = batch_of(data)
+    torch.manual_seed(0)
+    x, bonds = torch.randn(len(batch.x), 5), torch.randn(batch.edge_index.shape[1], 3)
+    model = kind(8, atom_features=5, bond_features=3)
+    assert model(x, batch.edge_index, bonds, batch.batch).shape == (8,)
+
+
+@pytest.mark.parametrize("kind", [GINE, MPNN])
+def test_wrong_width_is_an_error_that_names_the_tensor(data, kind):
+    batch = batch_of(data)
+    with pytest.raises(ValueError, match="x must have 133 features"):
+        kind(8)(torch.randn(len(batch.x), 5), batch.edge_index, dense_bonds(batch.edge_attr), batch.batch)
+    with pytest.raises(ValueError, match="needs x, edge_index and edge_attr"):
+        kind(8)(torch.randn(3, 133))
+
+
+def test_ml_mpnn_without_levels_is_an_error_that_says_what_to_do():
+    data = MoleculeDataset(build_chunk(0, SMILES).store)
+    with pytest.raises(ValueError, match="levels=True"):
+        MLMPNN(8)(batch_of(data))
+
+
+def mlp(module, *inputs):
+    return module.second(module.first(torch.cat([inputs[-1], *inputs[:-1]])).relu())
+
+
+def loop_ml_mpnn(model, batch):
+    """Return the scores by loops over atoms, bonds and cliques, molecule by molecule, as the class defines them."""
+    scores = []
+    for graph in range(batch.num_graphs):
+        atoms = [k for k in range(len(batch.x)) if batch.batch[k] == graph]
+        half = batch.edge_index.shape[1] // 2
+        bonds = [k for k in range(half) if batch.edge_index[0, k] in atoms]
+        cliques = [k for k in range(len(batch.cliques)) if batch.clique_batch[k] == graph]
+        zero = torch.zeros(model.hidden, dtype=model.dtype)
+        x = {k: model.atoms(dense_atoms(batch.x[k : k + 1], model.dtype))[0] for k in atoms}
+        e = {k: model.bonds(dense_bonds(batch.edge_attr[k : k + 1], model.dtype))[0] for k in bonds}
+        c = {k: model.cliques.weight[batch.cliques[k]] for k in cliques}
+        g = sum(e.values(), zero) / max(len(e), 1)
+        ends = {k: batch.edge_index[:, k].tolist() for k in bonds}
+        for number, (layer, norms) in enumerate(zip(model.layers, model.norms, strict=True)):
+            for state, norm in zip((x, e, c), norms.levels, strict=True):
+                for k in state:
+                    state[k] = norm((state[k] / len(state) ** 0.5)[None])[0]
+            g = norms.graph(g[None])[0]
+            if number:
+                x, e, c = ({k: v.relu() for k, v in state.items()} for state in (x, e, c))
+                g = g.relu()
+            e = {k: mlp(layer.bonds, e[k], x[ends[k][0]] + x[ends[k][1]], g) for k in bonds}
+            near = {k: zero for k in atoms}
+            for k in bonds:
+                one, other = ends[k]
+                near[one] = near[one] + x[other] + e[k]
+                near[other] = near[other] + x[one] + e[k]
+            x = {k: mlp(layer.atoms, near[k], x[k], g) for k in atoms}
+            members = {k: batch.members[1][batch.members[0] == k].tolist() for k in cliques}
+            beside = {k: batch.tree[0][batch.tree[1] == k].tolist() for k in cliques}
+            c = {
+                k: mlp(
+                    layer.cliques,
+                    sum((x[a] for a in members[k]), zero) / len(members[k]),
+                    sum((c[b] for b in beside[k]), zero),
+                    g,
+                )
+                for k in cliques
+            }
+            means = [sum(state.values(), zero) / max(len(state), 1) for state in (x, e, c)]
+            g = mlp(layer.graph, *means, g)
+        last = model.last_norm(g[None])[0].relu()
+        scores.append(model.head(torch.cat([last, batch.descriptors[graph].to(model.dtype)]))[0])
+    return torch.stack(scores)
+
+
+def test_ml_mpnn_is_the_loop_over_its_definition(data):
+    batch = batch_of(data)
+    model = warmed(MLMPNN(6).double(), batch).eval()
+    torch.testing.assert_close(model(batch), loop_ml_mpnn(model, batch), rtol=1e-10, atol=1e-12)
+
+
+def test_ml_mpnn_gradients_are_those_of_the_loop(data):
+    batch = batch_of(data, [0, 2, 3, 7])
+    model = warmed(MLMPNN(4).double(), batch).eval()
+    parameters = list(model.parameters())
+    found = torch.autograd.grad(model(batch).square().sum(), parameters)
+    expected = torch.autograd.grad(loop_ml_mpnn(model, batch).square().sum(), parameters)
+    for one, two in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-8, atol=1e-11)
+
+
+def test_sums_along_links_have_the_right_gradient():
+    links = Links.of(torch.tensor([2, 0, 2]), torch.tensor([0, 1, 1]), senders=3, receivers=4)
+    values = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.equal(links.sum(values), torch.stack([values[2], values[0] + values[2], *torch.zeros(2, 2)]))
+    assert torch.autograd.gradcheck(links.sum, (values,))
+    assert torch.autograd.gradcheck(links.back().sum, (torch.randn(4, 2, dtype=torch.float64, requires_grad=True),))
+
+
+@pytest.mark.parametrize("name", GRAPH_MODELS)
+def test_trainer_takes_data_and_model_as_they_are(data, name):
+    pytest.importorskip("lightning_fabric")
+    from apmax.config import Optimizer, Run, Sampler, Stage
+    from apmax.train import epochs
+
+    torch.manual_seed(0)
+    stage = Stage(
+        loss="ap", epochs=6, sampler=Sampler(name="positive", batch_size=8, num_pos=3), optimizer=Optimizer(lr=0.01)
+    )
+    records = list(
+        epochs(GRAPH_MODELS[name](8), (data, data.subset(range(8))), Run(stages=(stage,), accelerator="cpu"))
+    )
+    assert len(records) == 6
+    assert records[-1].loss < records[0].loss

@@ -1,0 +1,132 @@
+"""Our graph networks are torch_geometric's on the same weights: outputs and gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("rdkit")
+pytest.importorskip("torch_geometric")
+
+from references_graphs import PygGINE, PygMPNN, graph_list  # noqa: E402
+from torch_geometric.data import Batch  # noqa: E402
+from torch_geometric.loader import DataLoader  # noqa: E402
+
+from apmax.data.molecules.building import build_chunk  # noqa: E402
+from apmax.data.molecules.dataset import MoleculeDataset  # noqa: E402
+from apmax.data.molecules.vocabulary import dense_atoms, dense_bonds  # noqa: E402
+from apmax.models.graphs import GINE, MPNN  # noqa: E402
+from apmax.models.graphs import mpnn as mpnn_module  # noqa: E402
+
+SMILES = [
+    "CCO",
+    "c1ccccc1C(=O)[O-]",
+    "C[C@H](N)C(=O)O",
+    "C/C=C/C#N",
+    "[Na+].[Cl-]",
+    "[2H]C([2H])Cl",
+    "O=S(=O)(c1ccncc1)N1CCCC1",
+    "CC(C)(C)c1ccc(O)cc1",
+    "N->[Fe]",
+]
+PAIRS = [(GINE, PygGINE), (MPNN, PygMPNN)]
+
+
+@pytest.fixture(scope="module")
+def data():
+    return MoleculeDataset(build_chunk(0, SMILES).store, [1, 0, 0, 1, 0, 0, 1, 0, 0])
+
+
+@pytest.fixture(scope="module")
+def graphs(data):
+    return graph_list(data, dense_atoms, dense_bonds)
+
+
+def batch_of(data):
+    return data.collate(data.__getitems__(list(range(len(data)))))
+
+
+def run(model, batch, weight):
+    model.zero_grad()
+    out = model(batch)
+    (out * weight).sum().backward()
+    return out.detach()
+
+
+@pytest.mark.parametrize("form", ["ours", "pyg"])
+@pytest.mark.parametrize("tasks", [1, 3])
+@pytest.mark.parametrize(("kind", "peer"), PAIRS)
+def test_outputs_and_gradients_equal_torch_geometrics(data, graphs, kind, peer, tasks, form):
+    torch.manual_seed(0)
+    ours, theirs = kind(16, tasks), peer(16, tasks)
+    for parameter in ours.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    theirs.take_weights(ours)
+    dense = Batch.from_data_list(graphs)
+    weight = torch.randn((len(data), tasks) if tasks > 1 else (len(data),))
+    expected = run(theirs, dense, weight)
+    found = run(ours, batch_of(data) if form == "ours" else dense, weight)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    own = dict(ours.named_parameters())
+    for name, gradient in theirs.gradients().items():
+        torch.testing.assert_close(own[name].grad, gradient, rtol=1e-5, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize(("kind", "peer"), PAIRS)
+def test_equality_holds_to_twelve_digits_in_double_precision(data, graphs, kind, peer):
+    torch.manual_seed(0)
+    ours, theirs = kind(16).double(), peer(16, 1).double()
+    theirs.take_weights(ours)
+    doubles = [graph.clone() for graph in graphs]
+    for row, graph in enumerate(doubles):
+        item = data.collate([data[row]])
+        graph.x, graph.edge_attr = dense_atoms(item.x, torch.float64), dense_bonds(item.edge_attr, torch.float64)
+    found = ours(batch_of(data))
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found, theirs(Batch.from_data_list(doubles)), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("path", ["_by_group", "_all_pairs", "_by_feature"])
+def test_every_way_of_the_edge_convolution_is_the_same(data, monkeypatch, path):
+    torch.manual_seed(0)
+    model = MPNN(16).double()
+    expected = torch.autograd.grad(model(batch_of(data)).sum(), list(model.parameters()), allow_unused=True)
+    if path == "_by_feature":
+        monkeypatch.setattr(mpnn_module, "MOST_GROUPS", 0)
+        monkeypatch.setattr(mpnn_module.EdgeConvolution, "first", lambda self, g: self(g.atoms.spread(g.atoms.rows), g))
+    elif path == "_all_pairs":
+
+        def by_table(self, x, graphs):
+            pair = graphs.source * len(graphs.bonds.rows) + graphs.bonds.index()
+            return self._all_pairs(x, graphs.bonds.rows).index_select(0, pair), graphs.target
+
+        monkeypatch.setattr(mpnn_module.EdgeConvolution, "_by_group", by_table)
+    found = torch.autograd.grad(model(batch_of(data)).sum(), list(model.parameters()), allow_unused=True)
+    for one, two in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", [GINE, MPNN])
+def test_trains_from_torch_geometrics_loader_with_our_loss(graphs, kind):
+    from apmax import APLoss, Indexed
+
+    torch.manual_seed(0)
+    labels = torch.tensor([float(graph.y) for graph in graphs])
+    model, loss = kind(8), APLoss(labels)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    values = []
+    for _ in range(30):
+        for batch in DataLoader(Indexed(graphs), batch_size=9):
+            optimizer.zero_grad()
+            value = loss(model(batch), batch.y, batch.row)
+            value.backward()
+            optimizer.step()
+            values.append(value.item())
+    assert values[-1] < values[0] - 0.1
+
+
+@pytest.mark.parametrize("kind", [GINE, MPNN])
+def test_single_graph_without_batch_vector_is_one_molecule(graphs, kind):
+    model = kind(8).eval()
+    assert model(graphs[0]).shape == (1,)
+    torch.testing.assert_close(model(graphs[0]), model(Batch.from_data_list(graphs))[:1], rtol=1e-5, atol=1e-6)
