@@ -7,11 +7,11 @@ import torch
 
 pytest.importorskip("rdkit")
 
-from apmax.data.molecules.building import build_chunk  # noqa: E402
-from apmax.data.molecules.dataset import MoleculeDataset  # noqa: E402
-from apmax.data.molecules.vocabulary import FEATURISER_VERSION, dense_atoms, dense_bonds  # noqa: E402
-from apmax.models.graphs import GINE, GRAPH_MODELS, MLMPNN, MPNN  # noqa: E402
-from apmax.models.graphs.links import Links  # noqa: E402
+from apmax.data.molecules.building import build_chunk
+from apmax.data.molecules.dataset import MoleculeDataset
+from apmax.data.molecules.vocabulary import FEATURISER_VERSION, dense_atoms, dense_bonds
+from apmax.models.graphs import GINE, GRAPH_MODELS, MLMPNN, MPNN
+from apmax.models.graphs.links import Links
 
 SMILES = ["CCO", "c1ccccc1C(=O)[O-]", "[Na+].[Cl-]", "C1CC2CCC1C2", "CC(C)(C)c1ccc(O)cc1", "C", "C/C=C/C#N", "CN"]
 
@@ -21,8 +21,8 @@ def data():
     return MoleculeDataset(build_chunk(0, SMILES, levels=True).store, [1, 0, 0, 1, 0, 0, 1, 0])
 
 
-def batch_of(data, rows=range(len(SMILES))):
-    return data.collate(data.__getitems__(list(rows)))
+def batch_of(data, rows=None):
+    return data.collate(data.__getitems__(list(range(len(data))) if rows is None else rows))
 
 
 def warmed(model, batch):
@@ -154,7 +154,7 @@ def loop_ml_mpnn(model, batch):
                 x, e, c = ({k: v.relu() for k, v in state.items()} for state in (x, e, c))
                 g = g.relu()
             e = {k: mlp(layer.bonds, e[k], x[ends[k][0]] + x[ends[k][1]], g) for k in bonds}
-            near = {k: zero for k in atoms}
+            near = dict.fromkeys(atoms, zero)
             for k in bonds:
                 one, other = ends[k]
                 near[one] = near[one] + x[other] + e[k]

@@ -8,15 +8,15 @@ import torch
 pytest.importorskip("rdkit")
 pytest.importorskip("torch_geometric")
 
-from references_graphs import PygGINE, PygMPNN, graph_list  # noqa: E402
-from torch_geometric.data import Batch  # noqa: E402
-from torch_geometric.loader import DataLoader  # noqa: E402
+from benchmarks.pyg_networks import PygGINE, PygMPNN, graph_list
+from torch_geometric.data import Batch
+from torch_geometric.loader import DataLoader
 
-from apmax.data.molecules.building import build_chunk  # noqa: E402
-from apmax.data.molecules.dataset import MoleculeDataset  # noqa: E402
-from apmax.data.molecules.vocabulary import dense_atoms, dense_bonds  # noqa: E402
-from apmax.models.graphs import GINE, MPNN  # noqa: E402
-from apmax.models.graphs import mpnn as mpnn_module  # noqa: E402
+from apmax.data.molecules.building import build_chunk
+from apmax.data.molecules.dataset import MoleculeDataset
+from apmax.data.molecules.vocabulary import dense_atoms, dense_bonds
+from apmax.models.graphs import GINE, MPNN
+from apmax.models.graphs import mpnn as mpnn_module
 
 SMILES = [
     "CCO",
@@ -39,7 +39,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def graphs(data):
-    return graph_list(data, dense_atoms, dense_bonds)
+    return graph_list(data)
 
 
 def batch_of(data):

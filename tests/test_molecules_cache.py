@@ -12,12 +12,12 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from apmax.data.molecules import cache as caching  # noqa: E402
-from apmax.data.molecules.building import build_chunks, ordered  # noqa: E402
-from apmax.data.molecules.cache import content_key, featurise_all  # noqa: E402
-from apmax.data.molecules.reading import read_molecules  # noqa: E402
-from apmax.data.molecules.store import Ragged, Store  # noqa: E402
-from apmax.data.molecules.table import read_table, stream  # noqa: E402
+from apmax.data.molecules import cache as caching
+from apmax.data.molecules.building import build_chunks, ordered
+from apmax.data.molecules.cache import content_key, featurise_all
+from apmax.data.molecules.reading import read_molecules
+from apmax.data.molecules.store import Ragged, Store
+from apmax.data.molecules.table import read_table, stream
 
 SMILES = ["CCO", "c1ccccc1", "C(C", "[Na+].[Cl-]", "C[C@H](N)C(=O)O", "OCC", "CC1CC1C#N"]
 

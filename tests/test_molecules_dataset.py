@@ -12,10 +12,10 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset
 
 pytest.importorskip("rdkit")
 
-from apmax import Indexed, PositiveBatchSampler  # noqa: E402
-from apmax.data.molecules.building import build_chunk  # noqa: E402
-from apmax.data.molecules.cache import featurise_all  # noqa: E402
-from apmax.data.molecules.dataset import MoleculeDataset  # noqa: E402
+from apmax import Indexed, PositiveBatchSampler
+from apmax.data.molecules.building import build_chunk
+from apmax.data.molecules.cache import featurise_all
+from apmax.data.molecules.dataset import MoleculeDataset
 
 SMILES = ["CCO", "c1ccccc1", "[Na+].[Cl-]", "C[C@H](N)C(=O)O", "CC1CC1C#N", "C", "C/C=C/C", "CC(C)(C)O"] * 3
 LABELS = [1, 0, 0, 0, 1, 0, 0, 0] * 3

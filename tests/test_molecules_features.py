@@ -9,8 +9,8 @@ import torch
 Chem = pytest.importorskip("rdkit.Chem")
 
 from apmax.data.molecules import descriptors  # noqa: E402
-from apmax.data.molecules.building import build_chunk  # noqa: E402
 from apmax.data.molecules.batch import MoleculeBatch  # noqa: E402
+from apmax.data.molecules.building import build_chunk  # noqa: E402
 from apmax.data.molecules.featurise import featurise, read  # noqa: E402
 from apmax.data.molecules.vocabulary import ATOM_WIDTH, BOND_WIDTH, dense_atoms, dense_bonds  # noqa: E402
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from apmax.data.molecules.sets import DATASETS, content_digest, load  # noqa: E402
+from apmax.data.molecules.sets import DATASETS, content_digest, load
 
 needs_data = pytest.mark.skipif(
     not (Path(os.environ.get("APMAX_DATA", "/nowhere")) / "hiv").is_dir(), reason="APMAX_DATA is not set"

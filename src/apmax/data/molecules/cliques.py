@@ -28,8 +28,9 @@ def junction_tree(molecule: Any) -> JunctionTree:
 
     Cliques are the rings of the smallest set, and every bond outside of rings. Rings with more than two atoms in
     common are one bridged clique. An atom in which three bonds, two bonds and a ring, or three rings of more than four
-    atoms meet becomes a clique of its own, between them. The tree is a maximum spanning tree of the clique graph, whose weights are the numbers of atoms in common.
-    An atom without bonds is a clique as well, so that every atom belongs to one.
+    atoms meet becomes a clique of its own, between them. The tree is a maximum spanning tree of the clique graph,
+    whose weights are the numbers of atoms in common. An atom without bonds is a clique as well, so that every atom
+    belongs to one.
 
     >>> tree = junction_tree(chemistry().MolFromSmiles("c1ccccc1CC"))
     >>> tree.kinds, tree.members[1:], tree.edges

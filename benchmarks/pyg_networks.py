@@ -1,13 +1,21 @@
 """The paper's graph networks in torch_geometric's layers: the oracle of ours, and the peer it is timed against."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GINEConv, NNConv, global_mean_pool
 
+from apmax.data.molecules.vocabulary import dense_atoms, dense_bonds
+
 
 class PygGINE(nn.Module):
-    def __init__(self, hidden, tasks, atoms=133, bonds=14):
+    """GINE with `GINEConv`."""
+
+    def __init__(self, hidden: int, tasks: int, atoms: int = 133, bonds: int = 14) -> None:
         super().__init__()
         self.lin1, self.lin2 = nn.Linear(bonds, atoms), nn.Linear(atoms, hidden)
         self.convs = nn.ModuleList(
@@ -15,7 +23,8 @@ class PygGINE(nn.Module):
         )
         self.head = nn.Sequential(nn.Linear(hidden, hidden), nn.ReLU(), nn.Dropout(0.0), nn.Linear(hidden, tasks))
 
-    def forward(self, data):
+    def forward(self, data: Any) -> Tensor:
+        """Return the scores of a batch of graphs with dense features."""
         first = self.lin1(data.edge_attr)
         later = self.lin2(first)
         x = self.convs[0](data.x, data.edge_index, first).relu()
@@ -24,7 +33,8 @@ class PygGINE(nn.Module):
         scores = self.head(global_mean_pool(x, data.batch, data.num_graphs))
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
-    def take_weights(self, ours):
+    def take_weights(self, ours: Any) -> None:
+        """Copy every weight of our network."""
         pairs = [(self.lin1, ours.bonds_first), (self.lin2, ours.bonds_later), (self.head, ours.head)]
         for conv, own in zip(self.convs, (ours.first, ours.second, ours.third), strict=True):
             pairs.append((conv.nn, own.linear))
@@ -32,7 +42,8 @@ class PygGINE(nn.Module):
         for theirs, own in pairs:
             theirs.load_state_dict(own.state_dict())
 
-    def gradients(self):
+    def gradients(self) -> dict[str, Tensor]:
+        """Return the gradients by the names that our network gives its parameters."""
         return {
             "bonds_first.weight": self.lin1.weight.grad,
             "bonds_later.bias": self.lin2.bias.grad,
@@ -51,7 +62,9 @@ class PygGINE(nn.Module):
 
 
 class PygMPNN(nn.Module):
-    def __init__(self, hidden, tasks, atoms=133, bonds=14):
+    """MPNN with `NNConv`."""
+
+    def __init__(self, hidden: int, tasks: int, atoms: int = 133, bonds: int = 14) -> None:
         super().__init__()
         self.convs = nn.ModuleList(
             NNConv(width, hidden, nn.Linear(bonds, width * hidden), aggr="add") for width in (atoms, hidden, hidden)
@@ -59,7 +72,8 @@ class PygMPNN(nn.Module):
         self.norms = nn.ModuleList(nn.BatchNorm1d(hidden) for _ in range(2))
         self.head = nn.Sequential(nn.Linear(hidden, hidden), nn.ReLU(), nn.Dropout(0.0), nn.Linear(hidden, tasks))
 
-    def forward(self, data):
+    def forward(self, data: Any) -> Tensor:
+        """Return the scores of a batch of graphs with dense features."""
         x, nodes = data.x, torch.bincount(data.batch, minlength=data.num_graphs)[data.batch]
         for conv, norm in zip(self.convs[:2], self.norms, strict=True):
             x = norm(conv(x, data.edge_index, data.edge_attr) / nodes[:, None].to(x.dtype).sqrt()).relu()
@@ -67,7 +81,8 @@ class PygMPNN(nn.Module):
         scores = self.head(global_mean_pool(x, data.batch, data.num_graphs))
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
-    def take_weights(self, ours):
+    def take_weights(self, ours: Any) -> None:
+        """Copy every weight of our network."""
         for conv, own in zip(self.convs, (ours.first, ours.second, ours.third), strict=True):
             conv.nn.load_state_dict(own.matrices.state_dict())
             conv.lin.weight.data.copy_(own.root.weight.data)
@@ -76,7 +91,8 @@ class PygMPNN(nn.Module):
             norm.load_state_dict(own.state_dict())
         self.head.load_state_dict(ours.head.state_dict())
 
-    def gradients(self):
+    def gradients(self) -> dict[str, Tensor]:
+        """Return the gradients by the names that our network gives its parameters."""
         return {
             **{
                 f"{name}.{part}": value
@@ -95,7 +111,7 @@ class PygMPNN(nn.Module):
         }
 
 
-def graph_list(dataset, dense_atoms, dense_bonds):
+def graph_list(dataset: Any) -> list[Data]:
     """Return the molecules as torch_geometric's usual list of `Data` with dense features."""
     found = []
     for row in range(len(dataset)):
