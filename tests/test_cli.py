@@ -90,7 +90,7 @@ def test_train_prints_validation_and_test_figures(files, tmp_path, capsys):
         for metric in ("ap", "auprc", "auroc"):
             assert f"{results[part][metric]['estimate']:.4f}" in shown
         assert f"{results[part]['no_skill']:.4f}" in shown
-    assert "left out: 'id' is a different whole number in every row" in shown
+    assert "left out: 'id' (a different whole number in every row" in shown
     assert "400 rows, 40 positive (10.00%; bought = yes)" in shown
 
 
@@ -134,6 +134,20 @@ def test_scores_do_not_depend_on_the_kind_of_file(files, tmp_path):
     ours, theirs = pq.read_table(tmp_path / "a.parquet"), pq.read_table(tmp_path / "c.parquet")
     assert ours.column("score").to_pylist() == theirs.column("again").to_pylist()
     assert ours.drop_columns(["score"]).to_pydict() == typed
+
+
+def test_prediction_never_holds_the_whole_file(files, tmp_path, monkeypatch):
+    from apmax.data.tables import Source, reading
+
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 512)
+    monkeypatch.setattr(ranking, "BUCKET_ROWS", 25)
+    monkeypatch.setattr(Source, "read", lambda *_: pytest.fail("read at once"))
+    largest, with_scores = [], ranking.with_scores
+    monkeypatch.setattr(ranking, "with_scores", lambda t, *rest: largest.append(t.num_rows) or with_scores(t, *rest))
+    for option in ([], ["--sort"]):
+        assert run("predict", files / "run", files / "test.csv", *option, "--out", tmp_path / "out.csv") == 0
+        assert len(read(tmp_path / "out.csv")) == 200
+    assert max(largest) <= 25
 
 
 def test_evaluate_agrees_with_scikit_learn(files, tmp_path, capsys):

@@ -176,6 +176,7 @@ def test_too_few_iterations_warn():
         ({"validation_fraction": 1.0}, "validation_fraction must lie in"),
         ({"cv": 1}, "cv must be at least 2"),
         ({"surrogate": "steps"}, "surrogate must be one of"),
+        ({"surrogate": "ramp"}, "take 'smooth_step'"),
     ],
 )
 def test_wrong_setting_is_named_when_fitting(settings, words):

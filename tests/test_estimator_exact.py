@@ -16,9 +16,11 @@ from sklearn.metrics import average_precision_score
 from apmax.estimator import APClassifier
 from apmax.estimator.calibration import calibrate
 from apmax.estimator.canonical import canonical, row_keys
+from apmax.estimator.classifier import KINKED
 from apmax.estimator.columns import measure_columns
 from apmax.estimator.exact import average_precision, cross_entropy, fit_linear
 from apmax.estimator.lbfgs import minimise
+from apmax.surrogates import SURROGATES
 
 
 def problem(rows=40, seed=0):
@@ -266,3 +268,22 @@ def test_the_two_zeros_are_one():
 
 def test_equal_rows_of_different_labels_stay_apart():
     assert len(canonical(np.ones((2, 1)), np.array([0.0, 1.0]), np.ones(2))[2]) == 2
+
+
+@pytest.mark.parametrize("surrogate", sorted(set(SURROGATES) - set(KINKED)))
+def test_every_smooth_surrogate_converges(surrogate):
+    X, labels, weight = problem(200)
+    model = APClassifier(surrogate=surrogate).fit(X, labels, sample_weight=weight)
+    assert average_precision_score(labels, model.decision_function(X), sample_weight=weight) > 0.5 > 2 * labels.mean()
+
+
+def test_sparse_column_far_from_zero_is_learnt_from():
+    X, labels, weight = problem(200)
+    far = sparse.csr_array(X + np.array([1e8, 0, 0]))
+    model = APClassifier().fit(far, labels, sample_weight=weight)
+    near = APClassifier().fit(X, labels, sample_weight=weight)
+    reached, expected = (
+        average_precision_score(labels, m.decision_function(t), sample_weight=weight)
+        for m, t in ((model, far), (near, X))
+    )
+    assert reached == pytest.approx(expected, abs=0.01)

@@ -128,7 +128,8 @@ def test_ml_mpnn_without_levels_is_an_error_that_says_what_to_do():
 
 
 def mlp(module, *inputs):
-    return module.second(module.first(torch.cat([inputs[-1], *inputs[:-1]])).relu())
+    joined = torch.cat([inputs[-1], *inputs[:-1]])
+    return module.second((joined @ module.weight.flatten(0, 1) + module.bias).relu())
 
 
 def loop_ml_mpnn(model, batch):

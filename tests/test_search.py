@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apmax.exact import pair_sums
 from apmax.exact.search import edges_at_or_below
 
 # Few distinct values, so that ties between scores and edges are common.
@@ -22,3 +24,12 @@ def test_several_tasks_are_searched_each_on_its_own() -> None:
     edges, scores = torch.randn(3, 7).sort(-1).values, torch.randn(3, 50)
     each = [edges_at_or_below(*pair) for pair in zip(edges, scores, strict=True)]
     assert torch.equal(edges_at_or_below(edges, scores), torch.stack(each))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_an_unchecked_score_that_is_no_number_does_not_pass_for_one(bad: float) -> None:
+    scores = torch.randn(2000)
+    scores[7] = bad
+    positive = (torch.arange(2000) % 10 == 0).float()
+    sums = pair_sums(scores, scores[::10], positive, 1 - positive, surrogate="smooth_step", method="bucket")
+    assert bool(sums.isnan().all())

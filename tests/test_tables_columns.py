@@ -52,6 +52,8 @@ def test_kind_is_inferred_from_the_values(values, kind):
         ("customer_id", [812, 17, 90, 4], "different whole number"),
         ("n", [1, 2, 3, 4], "different whole number"),
         ("n", ["4", "3", "2", "1"], "different whole number"),
+        ("n", [3, 7, 20, 900], "different whole number"),
+        ("n", [14, 11, 17, 12], "different whole number"),
         ("x", [[1], [2]], "not supported"),
     ],
 )
@@ -100,7 +102,7 @@ def test_role_that_no_value_fits_is_refused():
 
 
 def test_table_of_useless_columns_is_refused_with_the_reasons():
-    with pytest.raises(ValueError, match="'a' is the same in every row"):
+    with pytest.raises(ValueError, match=r"'a' \(the same in every row\)"):
         TableEncoder.fit(table(a=["1", "1"]))
 
 
@@ -158,7 +160,7 @@ def test_table_without_any_known_column_is_refused():
 
 
 def test_unreadable_number_is_counted_and_counts_as_missing():
-    encoder, report = TableEncoder.fit(table(x=["1", "2", "5"])), Report()
+    encoder, report = TableEncoder.fit(table(x=["1", "2", "2", "5"])), Report()
     assert encoder.encode(table(x=["many", "2"]), report).tolist() == [[0], [0]]
     assert report.unreadable == {"x": 1}
 

@@ -245,6 +245,6 @@ def positives_of(positive: Tensor, count: int | None = None) -> Tensor:
         count: k, if known: then nothing waits for the data. Otherwise the largest number that any task has.
     """
     if count is None and positive.ndim == 1:
-        return positive.nonzero()[:, 0]
+        return positive.nonzero().squeeze(-1)
     count = int((positive > 0).sum(-1).max()) if count is None else count
     return positive.topk(count, dim=-1).indices

@@ -30,6 +30,7 @@ from apmax.train import predict
 
 Array = NDArray[np.float64]
 SOLVERS = ("exact", "adam", "sgd")
+KINKED = ("hinge", "ramp")
 OF_ONE_SOLVER = ("coef_", "intercept_", "objective_", "model_", "records_", "_columns", "loss_scores_", "loss_reason_")
 
 
@@ -56,7 +57,7 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             the better average precision in an inner cross-validation.
         pos_label: The class whose average precision is maximised; None for the last of `classes_`.
         l2: "exact": strength of the L2 penalty.
-        surrogate: "exact": the surrogate of P, a name in `SURROGATES`.
+        surrogate: "exact": the surrogate of P, a name in `SURROGATES` without kinks.
         margin: Its margin.
         max_iter: "exact": iterations of L-BFGS at most.
         tol: "exact": L-BFGS ends where no component of the gradient is larger.
@@ -89,7 +90,7 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         n_features_in_, feature_names_in_: As in all of scikit-learn.
 
     >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
-    >>> model = APClassifier(l2=0.01).fit(X, ["no", "no", "yes", "yes"])
+    >>> model = APClassifier().fit(X, ["no", "no", "yes", "yes"])
     >>> model.predict(X).tolist(), model.predict_proba(X)[:, 1].round(2).tolist()
     (['no', 'no', 'yes', 'yes'], [0.2, 0.39, 0.61, 0.8])
     """
@@ -100,7 +101,7 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         solver: str = "exact",
         loss: str = "ap",
         pos_label: Any = None,
-        l2: float = 1e-3,
+        l2: float = 1e-2,
         surrogate: str = "smooth_step",
         margin: float = 1.0,
         max_iter: int = 500,
@@ -168,7 +169,7 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return (n,) calibrated log-odds of `classes_[1]`; their order is the ranking.
 
         >>> X = np.arange(4.0)[:, None]
-        >>> APClassifier(l2=0.01).fit(X, [0, 0, 1, 1]).decision_function(X).round(2).tolist()
+        >>> APClassifier().fit(X, [0, 0, 1, 1]).decision_function(X).round(2).tolist()
         [-1.36, -0.45, 0.45, 1.36]
         """
         check_is_fitted(self, "calibration_")
@@ -219,6 +220,8 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(
                 f"loss={self.loss!r} needs solver='adam' or 'sgd'; the exact solver knows 'ap', 'ce' and 'auto'"
             )
+        if self.surrogate in KINKED:
+            raise ValueError(f"surrogate={self.surrogate!r} has kinks that L-BFGS cannot pass; take 'smooth_step'")
         for name in ("module", "stages"):
             if getattr(self, name) is not None:
                 raise ValueError(f"{name} needs solver='adam' or 'sgd'; the exact solver fits a linear model")

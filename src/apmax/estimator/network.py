@@ -27,7 +27,7 @@ _STEPS, _PATIENT_STEPS, _FEWEST_EPOCHS, _MOST_EPOCHS = 1000, 400, 20, 200
 def build_module(module: Any, hidden: Sequence[int], features: int, *, share: float, seed: int) -> nn.Module:
     """Return the network to train: a copy of `module`, what it makes of the number of features, or a perceptron.
 
-    The perceptron's first scores are about the log-odds of the positives' `share`. Otherwise hundreds of steps are spent
+    The perceptron's first scores are about the log-odds of the positives' `share`. Otherwise hundreds of steps are lost
     on that one number first, and selection by average precision sees nothing but noise.
 
     >>> [tuple(weight.shape) for weight in build_module(None, (4,), 2, share=0.1, seed=0).parameters()]

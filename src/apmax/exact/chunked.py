@@ -51,7 +51,8 @@ class Chunked:
                 self.table.add(part, weight, place)
                 # Kept for the way back in half the memory: searching again would cost as much as all else.
                 self._places.append(place.int())
-        return self.table.sums()
+        # A search finds a place for NaN, too; unchecked, it must not pass for a number.
+        return self.table.sums() + (self.scores * 0).sum(-1, keepdim=True)
 
     def pull(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:
         """Take d(objective)/d(sums), (2, ..., k); return the gradients of scores and anchors."""

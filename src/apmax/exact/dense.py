@@ -50,7 +50,8 @@ class Dense:
         return of_scores, torch.cat(of_anchors, -1)
 
     def _pairs(self, anchors: Tensor) -> tuple[Tensor, Tensor]:
-        return self.surrogate.value_and_slope(self.scores.unsqueeze(-2) - anchors.unsqueeze(-1), self.margin)
+        scores = self.scores if self.scores.ndim == 1 else self.scores.unsqueeze(-2)
+        return self.surrogate.value_and_slope(scores - anchors.unsqueeze(-1), self.margin)
 
     def _pull(self, cotangent: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
         flow = (cotangent.mT @ self.weight).mul_(slope)

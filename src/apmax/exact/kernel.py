@@ -116,7 +116,8 @@ def _extremes(scores: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]:
 
 def _fastest(scores: Tensor, anchors: Tensor, surrogate: Surrogate, margin: float) -> str:
     fast, number = _fast_method(surrogate), scores.numel() * anchors.shape[-1]
-    if fast is None or number <= DENSE_PAIRS:
+    # Both ways take as much longer as there are tasks, so that one task decides.
+    if fast is None or scores.shape[-1] * anchors.shape[-1] <= DENSE_PAIRS:
         return "dense"
     if fast == "bucket":
         return "bucket"

@@ -105,7 +105,7 @@ def prepare(spec: DataSpec, *, seed: int) -> Prepared:
         f"({rows.positives / len(rows.labels):.2%}; {target.name} = {target.positive})",
         f"train on {counted(train)}, choose by {counted(valid)} ({how})",
         "; ".join(f"{len(names)} {plural(name, len(names))}" for name, names in encoder.summary().items() if names),
-        *(f"left out: {name!r} is {reason}" for name, reason in encoder.left_out.items()),
+        *(f"left out: {name!r} ({reason})" for name, reason in encoder.left_out.items()),
     ]
     warnings = [f"{rows.unlabelled:,} rows without a {target.name!r} are left out"] if rows.unlabelled else []
     warnings += kind.suspects(encoder, train.table, train.labels)

@@ -94,8 +94,9 @@ def featurise(molecule: Any) -> Graph:
     ((7, 1, 4, 0, 0, 1, 0, 15999000), [(1, 0, 0, 0)], [(0, 1)])
     """
     codes = _codes()
-    atoms = [
-        codes.atom(
+    atoms, bonds, ends = [], [], []
+    for atom in molecule.GetAtoms():
+        found = (
             atom.GetAtomicNum(),
             atom.GetTotalDegree(),
             atom.GetFormalCharge(),
@@ -105,13 +106,10 @@ def featurise(molecule: Any) -> Graph:
             atom.GetIsAromatic(),
             atom.GetMass(),
         )
-        for atom in molecule.GetAtoms()
-    ]
-    bonds, ends = [], []
+        atoms.append(codes.atoms.get(found) or codes.atom(found))
     for bond in molecule.GetBonds():
-        kind = codes.types.get(bond.GetBondType(), len(BONDS))
-        stereo = min(int(bond.GetStereo()), 6)
-        bonds.append((kind, int(bond.GetIsConjugated()), int(bond.IsInRing()), stereo))
+        seen = (bond.GetBondType(), bond.GetIsConjugated(), bond.IsInRing(), bond.GetStereo())
+        bonds.append(codes.bonds.get(seen) or codes.bond(seen))
         ends.append((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))
     return Graph(atoms, bonds, ends)
 
@@ -127,35 +125,35 @@ def fingerprint(molecule: Any) -> int:
 
 
 class _Codes:
-    """RDKit's values as positions in the one-hots; the last position is "other"."""
+    """RDKit's values as positions in the one-hots, the last of which is "other"; every combination is coded once."""
 
     def __init__(self) -> None:
         chem = chemistry()
         self.types = {getattr(chem.BondType, name): code for code, name in enumerate(BONDS)}
         self.hybridisations = {getattr(chem.HybridizationType, name): k for k, name in enumerate(HYBRIDISATIONS)}
         self.charges = {charge: code for code, charge in enumerate(CHARGES)}
+        self.atoms: dict[tuple[Any, ...], AtomRow] = {}
+        self.bonds: dict[tuple[Any, ...], BondRow] = {}
 
-    def atom(
-        self,
-        number: int,
-        degree: int,
-        charge: int,
-        chiral: Any,
-        hydrogens: int,
-        hybrid: Any,
-        aromatic: bool,
-        mass: float,
-    ) -> AtomRow:
-        return (
+    def atom(self, found: tuple[Any, ...]) -> AtomRow:
+        number, degree, charge, chirality, hydrogens, hybridisation, aromatic, mass = found
+        self.atoms[found] = (
             number - 1 if 1 <= number <= 100 else 100,
             min(degree, 6),
             self.charges.get(charge, len(CHARGES)),
-            min(int(chiral), 4),
+            min(int(chirality), 4),
             min(hydrogens, 5),
-            self.hybridisations.get(hybrid, len(HYBRIDISATIONS)),
+            self.hybridisations.get(hybridisation, len(HYBRIDISATIONS)),
             int(aromatic),
             round(mass / MASS_UNIT),
         )
+        return self.atoms[found]
+
+    def bond(self, found: tuple[Any, ...]) -> BondRow:
+        kind, conjugated, ring, stereo = found
+        code = self.types.get(kind, len(BONDS))
+        self.bonds[found] = (code, int(conjugated), int(ring), min(int(stereo), 6))
+        return self.bonds[found]
 
 
 @cache

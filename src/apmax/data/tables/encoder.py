@@ -69,7 +69,7 @@ class TableEncoder:
             else:
                 columns.append(KINDS[kind].fit(name, column))
         if not columns:
-            reasons = "; ".join(f"{name!r} is {reason}" for name, reason in left_out.items())
+            reasons = "; ".join(f"{name!r} ({reason})" for name, reason in left_out.items())
             raise ValueError(f"no column is left to learn from{': ' + reasons if reasons else ''}")
         return TableEncoder(tuple(columns), left_out)
 

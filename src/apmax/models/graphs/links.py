@@ -47,6 +47,11 @@ class Links:
         out: Tensor = _Sum.apply(values, self.received, self.sent)
         return out
 
+    def counts(self, dtype: torch.dtype) -> Tensor:
+        """Return (receivers, 1), the number of links that arrive at each."""
+        index, starts = self.received
+        return torch.diff(starts, append=starts.new_full((1,), len(index)))[:, None].to(dtype)
+
     def back(self) -> Links:
         """Return the same links in the other direction."""
         return Links(self.sent, self.received)
@@ -62,7 +67,8 @@ class _Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, there: tuple[Tensor, Tensor], back: tuple[Tensor, Tensor]) -> Tensor:
         ctx.there, ctx.back = there, back
-        return torch.nn.functional.embedding_bag(there[0], values, there[1], mode="sum")
+        out: Tensor = torch.embedding_bag(values, there[0], there[1])[0]
+        return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:

@@ -12,7 +12,7 @@ from apmax import validation
 from apmax.data.molecules.descriptors import COUNT
 from apmax.data.molecules.vocabulary import ATOM_WIDTH, BOND_WIDTH, CLIQUE_KINDS
 from apmax.models.graphs.base import GraphNetwork
-from apmax.models.graphs.inputs import Graphs, sizes, sum_by
+from apmax.models.graphs.inputs import Graphs
 from apmax.models.graphs.links import Links
 
 States = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -30,8 +30,9 @@ class Level:
     @classmethod
     def of(cls, batch: Tensor, count: int, dtype: torch.dtype) -> Level:
         """Return the level whose members belong to the molecules `batch`, in increasing order."""
-        found = sizes(batch, count, dtype)
-        return cls(Links.segments(batch, count), found, found.rsqrt().index_select(0, batch))
+        molecules = Links.segments(batch, count)
+        sizes = molecules.counts(dtype).clamp_(min=1)
+        return cls(molecules, sizes, sizes.rsqrt().index_select(0, batch))
 
     def mean(self, values: Tensor) -> Tensor:
         """Return the mean of each molecule's members, (B, ...)."""
@@ -73,18 +74,25 @@ class JoinedMLP(nn.Module):
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
-        self.inputs = inputs
-        self.first = nn.Linear(inputs * hidden, hidden)
+        self.weight = nn.Parameter(torch.empty(inputs, hidden, hidden))
+        self.bias = nn.Parameter(torch.empty(hidden))
         self.second = nn.Linear(hidden, hidden)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialise the first layer as torch does a linear layer of all inputs side by side."""
+        bound = (self.weight.shape[0] * self.weight.shape[1]) ** -0.5
+        nn.init.uniform_(self.weight, -bound, bound)
+        nn.init.uniform_(self.bias, -bound, bound)
 
     def forward(self, graph: Tensor, level: Level | None, *own: Tensor) -> Tensor:
         """Return (n, hidden) from a level's own inputs (n, hidden) and its molecules' (B, hidden)."""
-        last, *weights = self.first.weight.chunk(self.inputs, dim=1)
-        total = nn.functional.linear(graph, last, self.first.bias)
+        last, *weights = self.weight.unbind()
+        total = torch.addmm(self.bias, graph, last)
         if level is not None:
             total = level.molecules.back().sum(total)
         for value, weight in zip(own, weights, strict=True):
-            total = total.addmm_(value, weight.T)
+            total = total.addmm_(value, weight)
         out: Tensor = self.second(total.relu_())
         return out
 
@@ -190,14 +198,15 @@ class MLMPNN(GraphNetwork):
         both = torch.arange(bonds, device=clique.device).repeat_interleave(2)
         ends = given.edge_index[:, :bonds].T.flatten()
         atoms, cliques, count = graphs.num_atoms, len(given.cliques), graphs.count
-        ones = torch.ones(2 * bonds, 1, dtype=self.dtype, device=clique.device)
+        pairs = Links.of(ends, both, senders=atoms, receivers=bonds)
+        members = Links.of(member, clique, senders=atoms, receivers=cliques)
         return Molecules(
             atoms=Level.of(graphs.batch, count, self.dtype),
             bonds=Level.of(graphs.batch.index_select(0, graphs.source[:bonds]), count, self.dtype),
             cliques=Level.of(given.clique_batch, count, self.dtype),
-            ends=Links.of(ends, both, senders=atoms, receivers=bonds),
-            degrees=sum_by(ones, graphs.source, atoms),
-            members=Links.of(member, clique, senders=atoms, receivers=cliques),
-            member_counts=sizes(clique, cliques, self.dtype),
+            ends=pairs,
+            degrees=pairs.back().counts(self.dtype),
+            members=members,
+            member_counts=members.counts(self.dtype),
             tree=Links.symmetric(given.tree[0], given.tree[1], cliques),
         )

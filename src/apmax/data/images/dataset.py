@@ -1,0 +1,166 @@
+"""Images with labels as a map-style data set whose batches are read and augmented at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+from torch.utils.data._utils.collate import default_collate_fn_map
+
+from apmax import validation
+from apmax.data.images.augment import CIFAR, DRAWS, Augment, Normalise
+from apmax.data.images.draws import uniforms
+from apmax.data.images.store import ImageStore
+
+
+class Picture:
+    """One image of a data set that is not read yet: a batch of them is read at once when it is joined."""
+
+    __slots__ = ("dataset", "row")
+
+    def __init__(self, dataset: ImageDataset, row: int) -> None:
+        self.dataset, self.row = dataset, row
+
+    @property
+    def pixels(self) -> Tensor:
+        """The augmented, normalised image, (channels, H, W)."""
+        return self.dataset.read([self.row])[0]
+
+
+def collate(pictures: Sequence[Picture], **_: Any) -> Tensor:
+    """Return the images of a batch, (B, channels, H, W)."""
+    parts = [
+        dataset.read([picture.row for picture in group])
+        for dataset, group in groupby(pictures, key=lambda picture: picture.dataset)
+    ]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+# With this torch's own loader joins pictures, also from a `Subset` or an `Indexed`, without being told how.
+default_collate_fn_map[Picture] = collate
+
+
+class ImageDataset(Dataset[Any]):
+    """Images of a store, with labels; a view of some of them where `places` are given.
+
+    An item is `(image, label)`, or the image alone where there are no labels. Augmentation is a function of (seed,
+    epoch, row): it is the same in every process, and after a resume. It is left out in epochs below 0, by which the
+    trainer means that it only scores.
+
+    A loader whose workers outlive an epoch (`persistent_workers=True`) would not see `set_epoch`: do not use one.
+
+    Args:
+        store: All images, or a uint8 array (n, H, W, channels).
+        labels: One per image of the *store*: (n,), or (n, tasks) with NaN for "not measured"; None where unknown.
+        places: The images of the store that this data set consists of; all by default.
+        augment: What is done at random, `SMALL_IMAGES` or `LARGE_IMAGES` for instance; nothing by default.
+        normalise: Mean and deviation per channel.
+        seed: Of the augmentation.
+        names: Of the store's images, such as paths.
+
+    Raises:
+        ValueError: Labels or names not one per image, places outside of the store.
+
+    >>> data = ImageDataset(np.zeros((3, 32, 32, 3), np.uint8), [1, 0, 1], augment=Augment(pad=4))
+    >>> images, labels = next(iter(torch.utils.data.DataLoader(data, batch_size=2)))
+    >>> images.shape, labels
+    (torch.Size([2, 3, 32, 32]), tensor([1., 0.]))
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        labels: Any = None,
+        *,
+        places: Any = None,
+        augment: Augment | None = None,
+        normalise: Normalise = CIFAR,
+        seed: int = 0,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        self.store = store if isinstance(store, ImageStore) else ImageStore(store)
+        self.places: npt.NDArray[np.int64] = (
+            np.arange(len(self.store)) if places is None else np.asarray(places, dtype=np.int64)
+        )
+        if len(self.places) and not 0 <= self.places.min() <= self.places.max() < len(self.store):
+            raise ValueError(f"places must lie in 0 to {len(self.store) - 1}, the images of the store")
+        if names is not None and len(names) != len(self.store):
+            raise ValueError(f"names must be one per image, got {len(names)} for {len(self.store)} images")
+        self.labels: Tensor | None = None
+        if labels is not None:
+            every = validation.tensor(labels)
+            if len(every) != len(self.store):
+                raise ValueError(f"labels must have one row per image, got {len(every)} for {len(self.store)} images")
+            # Only these rows must be measured: a single task may be unknown elsewhere.
+            self.labels = validation.label_array(every[torch.from_numpy(self.places)])
+        self.augment, self.normalise, self.seed, self.epoch = augment, normalise, seed, 0
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draw for that epoch from now on."""
+        self.epoch = epoch
+
+    @property
+    def names(self) -> list[str]:
+        """What the images are called: their paths, or their places in the store."""
+        return [str(place) if self._names is None else self._names[place] for place in self.places.tolist()]
+
+    def read(self, rows: Sequence[int]) -> Tensor:
+        """Return the augmented, normalised images of these rows, float32 (B, channels, H, W)."""
+        index = self._checked(rows)
+        images = torch.from_numpy(self.store.take(self.places[index]))
+        augment = self.augment if self.epoch >= 0 else None
+        if augment is None:
+            return self.normalise(_floating(images.permute(0, 3, 1, 2)))
+        draws = uniforms(self.seed, self.epoch, index, DRAWS)
+        return self.normalise(augment.colour(_floating(augment.geometry(images, draws)), draws))
+
+    def __getitem__(self, row: int) -> Any:
+        image = self.read([row])[0]
+        return image if self.labels is None else (image, self.labels[row])
+
+    def __getitems__(self, rows: list[int]) -> list[Any]:
+        """Return the pictures of a batch: nothing is read before they are joined."""
+        index = self._checked(rows)
+        pictures = [Picture(self, row) for row in index.tolist()]
+        if self.labels is None:
+            return pictures
+        return list(zip(pictures, self.labels[torch.from_numpy(index)].unbind(), strict=True))
+
+    def subset(self, rows: Any, *, augment: Augment | None = None) -> ImageDataset:
+        """Return the data set of these rows, whose own rows count from 0, with another augmentation or none."""
+        index = self._checked(rows)
+        part = ImageDataset(
+            self.store,
+            places=self.places[index],
+            augment=augment,
+            normalise=self.normalise,
+            seed=self.seed,
+            names=self._names,
+        )
+        part.labels = None if self.labels is None else self.labels[torch.from_numpy(index)]
+        return part
+
+    def _checked(self, rows: Any) -> npt.NDArray[np.int64]:
+        index = np.asarray(rows, dtype=np.int64)
+        if len(index) and not -len(self) <= index.min() <= index.max() < len(self):
+            raise IndexError(f"row {index.min() if index.min() < 0 else index.max()} of a data set of {len(self)} rows")
+        return index % max(len(self), 1)
+
+    def __repr__(self) -> str:
+        height, width, channels = self.store.shape
+        shape = "no labels" if self.labels is None else f"labels {tuple(self.labels.shape)}"
+        return f"ImageDataset({len(self)} images of {height}×{width}×{channels}, {shape})"
+
+
+def _floating(images: Tensor) -> Tensor:
+    return images.to(torch.float32, memory_format=torch.contiguous_format).div_(255)

@@ -1,0 +1,183 @@
+"""Networks for images: ResNet-18 and ResNet-34, with torchvision's parameter names."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from apmax import validation
+
+STEMS = ("imagenet", "small")
+_HEAD = ("fc.weight", "fc.bias")
+
+
+class Block(nn.Module):
+    """Two 3×3 convolutions beside a shortcut: relu(x' + bn(conv(relu(bn(conv(x)))))).
+
+    The shortcut x' is x, or a 1×1 convolution of it where the number of channels or the size changes.
+    """
+
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, width, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.downsample: nn.Module | None = None
+        if stride != 1 or channels != width:
+            self.downsample = nn.Sequential(nn.Conv2d(channels, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (B, width, H / stride, W / stride)."""
+        inner = self.bn2(self.conv2(self.bn1(self.conv1(x)).relu_()))
+        shortcut = x if self.downsample is None else self.downsample(x)
+        return cast(Tensor, (inner + shortcut).relu_())
+
+
+class ResNet(nn.Module):
+    """A residual network of basic blocks (He et al. 2016), as torchvision builds and names it.
+
+    Args:
+        blocks: Blocks of each of the four layers.
+        tasks: Scores per image.
+        width: Channels of the first layer, 64 in the paper; each further layer has twice as many.
+        stem: "imagenet" is a 7×7 convolution of stride 2 and a max-pool, which the paper uses at 32×32 too; "small"
+            a 3×3 convolution and no pool, which keeps four times as many positions per axis.
+        channels: Of the images.
+
+    Returns:
+        Scores (B,) of one task, (B, tasks) of several; raw, without a sigmoid. The head is `fc`.
+
+    Raises:
+        ValueError: An argument out of range, or images of a shape other than (B, channels, H, W).
+
+    >>> ResNet((2, 2, 2, 2))(torch.zeros(5, 3, 32, 32)).shape
+    torch.Size([5])
+    """
+
+    def __init__(
+        self, blocks: Sequence[int], tasks: int = 1, *, width: int = 64, stem: str = "imagenet", channels: int = 3
+    ) -> None:
+        super().__init__()
+        if len(blocks) != 4:
+            raise ValueError(f"blocks must be four numbers, one per layer, got {tuple(blocks)}")
+        self.tasks = validation.whole("tasks", tasks, 1)
+        self.channels = validation.whole("channels", channels, 1)
+        width = validation.whole("width", width, 1)
+        self.stem = validation.choice("stem", stem, STEMS)
+        size, stride = (7, 2) if self.stem == "imagenet" else (3, 1)
+        self.conv1 = nn.Conv2d(channels, width, size, stride, padding=size // 2, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.maxpool = nn.MaxPool2d(3, 2, padding=1) if self.stem == "imagenet" else nn.Identity()
+        before = width
+        for number, count in enumerate(blocks):
+            after = width * 2**number
+            first = Block(before, after, stride=1 if number == 0 else 2)
+            rest = [Block(after, after, stride=1) for _ in range(validation.whole("blocks", count, 1) - 1)]
+            self.add_module(f"layer{number + 1}", nn.Sequential(first, *rest))
+            before = after
+        self.fc = nn.Linear(before, tasks)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    @property
+    def head(self) -> nn.Linear:
+        """The last layer, which the second stage of training re-initialises."""
+        return self.fc
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Return what the head reads, (B, 8 · width)."""
+        if images.ndim != 4 or images.shape[1] != self.channels:
+            shape = tuple(images.shape)
+            raise ValueError(f"images must have shape (B, {self.channels}, H, W), got {shape}")
+        if not images.is_floating_point():
+            raise ValueError(f"images must be floating and normalised, got {images.dtype}")
+        x = self.maxpool(self.bn1(self.conv1(images)).relu_())
+        for number in range(1, 5):
+            x = self.get_submodule(f"layer{number}")(x)
+        return cast(Tensor, x.mean((2, 3)))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the scores of a batch of images (B, channels, H, W)."""
+        scores: Tensor = self.fc(self.embed(images))
+        return scores[:, 0] if self.tasks == 1 else scores
+
+
+def resnet18(tasks: int = 1, *, width: int = 64, stem: str = "imagenet", channels: int = 3) -> ResNet:
+    """Return a ResNet-18; see `ResNet`. `width=16` is a narrow one that trains in seconds per epoch on a CPU.
+
+    >>> sum(parameter.numel() for parameter in resnet18(1000).parameters())
+    11689512
+    """
+    return ResNet((2, 2, 2, 2), tasks, width=width, stem=stem, channels=channels)
+
+
+def resnet34(tasks: int = 1, *, width: int = 64, stem: str = "imagenet", channels: int = 3) -> ResNet:
+    """Return a ResNet-34; see `ResNet`.
+
+    >>> sum(parameter.numel() for parameter in resnet34(1000).parameters())
+    21797672
+    """
+    return ResNet((3, 4, 6, 3), tasks, width=width, stem=stem, channels=channels)
+
+
+def load_pretrained(model: ResNet, path: str | PathLike[str]) -> str:
+    """Load weights from a local file, such as torchvision's resnet18-f37072fd.pth, and say what was taken.
+
+    No pickled code is executed. A head (`fc`) with another number of outputs, as ImageNet's 1000, is not taken: the
+    model keeps its own. Everything else must fit, or nothing is loaded.
+
+    Raises:
+        FileNotFoundError: No such file.
+        ValueError: Not a file of weights, or weights of another network.
+    """
+    path = Path(path)
+    given = _read_weights(path)
+    own = model.state_dict()
+    without_head = any(name in given and given[name].shape != own[name].shape for name in _HEAD)
+    wanted = [name for name in own if not (without_head and name in _HEAD)]
+    # Files of before 2018 have no counters of batches, which nothing here reads.
+    missing = [name for name in wanted if name not in given and not name.endswith("num_batches_tracked")]
+    unknown = [name for name in given if name not in own]
+    if missing or unknown:
+        what = f"has no {missing[0]}" if missing else f"has {unknown[0]}, which the model has not"
+        raise ValueError(f"{path.name} holds weights of another network: it {what}; is it the same depth?")
+    for name in wanted:
+        if name in given and given[name].shape != own[name].shape:
+            hint = "; it needs stem='imagenet' and channels=3" if name == "conv1.weight" else ""
+            raise ValueError(
+                f"{path.name} holds weights of another network: {name} has shape {tuple(given[name].shape)}, "
+                f"the model's has {tuple(own[name].shape)}{hint}"
+            )
+    taken = {name: given[name] for name in wanted if name in given}
+    model.load_state_dict({**own, **taken})
+    text = f"{len(taken)} tensors from {path.name}"
+    if not without_head:
+        return text
+    outputs = math.prod(given["fc.bias"].shape) if "fc.bias" in given else len(given["fc.weight"])
+    return f"{text}; its head of {outputs} outputs is replaced by a new one of {model.tasks}"
+
+
+def _read_weights(path: Path) -> Mapping[str, Tensor]:
+    if not path.exists():
+        raise FileNotFoundError(f"no file of weights at {path}")
+    try:
+        found: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"{path.name} is not a file of plain weights (a saved state_dict): {reason}") from None
+    if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
+        raise ValueError(f"{path.name} must hold a state_dict, tensors by name, got {type(found).__name__}")
+    return found
+
+
+MODELS: dict[str, Callable[..., nn.Module]] = {"resnet18": resnet18, "resnet34": resnet34}
+"""Built as `MODELS[name](tasks, **options)`; the first is the default."""
