@@ -13,7 +13,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 demo: $(READY)
-	$(BIN)/python examples/demo.py $(DEMO)
+	$(BIN)/apmax demo $(DEMO)
 
 test: $(READY)
 	$(BIN)/python -m pytest -q

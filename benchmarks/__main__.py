@@ -13,7 +13,7 @@ import os
 import platform
 from pathlib import Path
 
-NAMES = ("exact", "metrics", "loss", "sampler", "train", "molecules")
+NAMES = ("exact", "metrics", "loss", "sampler", "train", "estimator", "cli", "molecules")
 
 
 def main() -> None:

@@ -130,3 +130,25 @@ def test_single_graph_without_batch_vector_is_one_molecule(graphs, kind):
     model = kind(8).eval()
     assert model(graphs[0]).shape == (1,)
     torch.testing.assert_close(model(graphs[0]), model(Batch.from_data_list(graphs))[:1], rtol=1e-5, atol=1e-6)
+
+
+def test_model_of_torch_geometric_trains_with_our_loader_and_loss(data):
+    from torch.utils.data import DataLoader as TorchLoader
+    from torch_geometric.nn import GCN, global_mean_pool
+
+    from apmax import APLoss, PositiveBatchSampler
+
+    torch.manual_seed(0)
+    model, loss = GCN(133, 16, num_layers=2, out_channels=1), APLoss(data.labels)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    sampler, values = PositiveBatchSampler(data, batch_size=9, num_pos=3), []
+    for _ in range(30):
+        for batch in TorchLoader(data, batch_sampler=sampler):
+            optimizer.zero_grad()
+            atoms = model(dense_atoms(batch.x), batch.edge_index)
+            scores = global_mean_pool(atoms, batch.batch, batch.num_graphs)[:, 0]
+            value = loss(scores, batch.y, batch.row)
+            value.backward()
+            optimizer.step()
+            values.append(value.item())
+    assert values[-1] < values[0] - 0.1

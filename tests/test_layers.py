@@ -17,7 +17,7 @@ LAYERS = {
     "L2": ["losses", "samplers", "optim", "distributed"],
     "L3": ["data", "models"],
     "L4": ["config", "checkpoint", "train", "estimator", "boosting", "integrations"],
-    "L5": ["kinds", "jobs", "demo", "experiments", "report"],
+    "L5": ["kinds", "jobs", "demo", "tuning", "experiments", "report"],
     "L6": ["cli", "__main__"],
 }
 ORDER = [module for layer in LAYERS.values() for module in layer]

@@ -8,16 +8,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apmax.exact import pair_sums
-from apmax.exact.search import edges_at_or_below
+from apmax.exact.search import edges_at_or_below, edges_below
 
 # Few distinct values, so that ties between scores and edges are common.
 NUMBERS = st.sampled_from([-1e30, -1.5, -1.0, -0.0, 0.0, 0.5, 1.0, 1e30]) | st.floats(-2, 2)
 
 
-@given(edges=st.lists(NUMBERS, min_size=1, max_size=20), scores=st.lists(NUMBERS, max_size=40))
-def test_place_is_the_number_of_edges_not_above_the_score(edges: list[float], scores: list[float]) -> None:
-    found = edges_at_or_below(torch.tensor(sorted(edges), dtype=torch.float64), torch.tensor(scores).double())
-    assert found.tolist() == [sum(edge <= score for edge in edges) for score in torch.tensor(scores).double().tolist()]
+@pytest.mark.parametrize("strictly", [True, False], ids=["below", "at or below"])
+@pytest.mark.parametrize("repeat", [1, 400], ids=["few", "many"])
+@given(edges=st.lists(NUMBERS, min_size=1, max_size=20), values=st.lists(NUMBERS, min_size=6, max_size=20))
+def test_place_is_the_number_of_edges_below(
+    strictly: bool, repeat: int, edges: list[float], values: list[float]
+) -> None:
+    count = edges_below if strictly else edges_at_or_below
+    found = count(torch.tensor(sorted(edges)).double(), torch.tensor(values).double().repeat(repeat))
+    exact = torch.tensor(edges).double()
+    each = [
+        int((exact < value).sum() if strictly else (exact <= value).sum()) for value in torch.tensor(values).double()
+    ]
+    assert found.tolist() == each * repeat
 
 
 def test_several_tasks_are_searched_each_on_its_own() -> None:

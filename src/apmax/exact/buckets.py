@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from apmax.exact.search import edges_at_or_below
+from apmax.exact.search import edges_at_or_below, sort
 from apmax.surrogates import Piece, Surrogate
 
 
@@ -26,7 +26,7 @@ class Buckets:
 
     Args:
         anchors: (..., k) scores of the anchors; every leading row is a task of its own.
-        surrogate: A surrogate that has pieces.
+        surrogate: A surrogate that has pieces: bounded ones of equal width, then one without end.
         margin: Its margin.
     """
 
@@ -36,23 +36,27 @@ class Buckets:
                 f"surrogate {surrogate.name!r} is not a piecewise polynomial: use method 'grid' or 'dense'"
             )
         self.pieces = surrogate.pieces(margin)
-        self.degree = max(power for piece in self.pieces for power in range(3) if piece.coefficients[power])
+        self.degree = _degree(self.pieces)
         self.reference, relative = centred(anchors)
-        self.anchors, self._order = relative.sort(-1)
+        self.anchors, self._order = sort(relative)
         count = anchors.shape[-1]
         knots = torch.cat([self.anchors + piece.start for piece in self.pieces], -1)
-        self.edges, origin = knots.sort(-1)
+        self.edges, origin = sort(knots)
+        # Bucket 0 lies below every knot and contributes nothing; its distances are only kept finite.
+        self._left = torch.cat([self.edges[..., :1], self.edges], -1)
         # Where among the edges the knots of each piece stand, and how many of them lie at or below each edge.
         # Equal edges may stand in any order: there is no bucket between them.
         places = torch.arange(origin.shape[-1], device=anchors.device).expand_as(origin)
-        self._places = torch.empty_like(origin).scatter_(-1, origin, places).split(count, -1)
-        piece_of_edge = origin // count
-        self._counts = [(piece_of_edge == number).cumsum(-1) for number in range(len(self.pieces))]
+        self._places = torch.empty_like(origin).scatter_(-1, origin, places)
+        number = torch.arange(len(self.pieces), device=anchors.device).view(-1, *[1] * origin.ndim)
+        self._counts = (origin // count == number).cumsum(-1)
         shape = (self.degree + 1, 2, *self.edges.shape[:-1], self.edges.shape[-1] + 1)
         self.moments = torch.zeros(shape, dtype=torch.float64, device=anchors.device)
-        self._cells = {
-            width: _cells(self.edges, width) for width in {_cell_width(piece) for piece in self.pieces} if width
-        }
+        first = self.pieces[0]
+        # Twice as wide as a bounded piece, so that it touches two cells at most.
+        self._width = 0.0 if first.stop is None else 2 * (first.stop - first.start)
+        if self._width:
+            self._cell, self._rest = _cells(self.edges, self._width)
         self._powers: list[Tensor] = []
         self._linear: tuple[Tensor, Tensor]
 
@@ -74,11 +78,7 @@ class Buckets:
     def sums(self) -> Tensor:
         """Return (2, ..., k): for every anchor the sums by either weight."""
         # Σ (x - start)^p over the examples of a piece, (degree + 1, 2, ..., k): value and slope are combinations.
-        prefix = {
-            width: _local_prefix(self.edges, self.moments[..., 1:], rest, width)
-            for width, (_, rest) in self._cells.items()
-        }
-        self._powers = [self._power_sums(number, prefix) for number in range(len(self.pieces))]
+        self._powers = [*self._bounded_powers(), self._endless_powers()] if self._width else [self._endless_powers()]
         return self._unsort(self._combine(self.pieces).clamp_min_(0))
 
     def backward(self, cotangent: Tensor) -> Tensor:
@@ -87,13 +87,15 @@ class Buckets:
         constant = torch.zeros((2, *self.edges.shape), dtype=torch.float64, device=self.edges.device)
         slope = torch.zeros_like(constant)
         slopes = tuple(_derivative(piece) for piece in self.pieces)
-        for number, (_, _, coefficients) in enumerate(slopes):
-            if any(coefficients):
-                zeroth, first = self._anchor_sums(number, weight)
-                constant += coefficients[0] * zeroth
-                if coefficients[1]:
-                    constant += coefficients[1] * first
-                    slope += coefficients[1] * zeroth
+        sums = self._bounded_anchors(weight) if self._width else []
+        if any(slopes[-1].coefficients):
+            sums.append(self._endless_anchors(weight))
+        # Where the last piece is flat, nothing is summed for it.
+        for (_, _, (c0, c1, _)), (zeroth, first) in zip(slopes, sums, strict=False):
+            constant.add_(zeroth, alpha=c0)
+            if c1:
+                constant.add_(first, alpha=c1)
+                slope.add_(zeroth, alpha=c1)
         self._linear = pad(constant, (1, 0)), pad(slope, (1, 0))
         return -self._unsort((weight * self._combine(slopes)).sum(0))
 
@@ -105,8 +107,7 @@ class Buckets:
         return slope.mul_(self._distance(scores, bucket)).add_(constant).mul_(weight).sum(0)
 
     def _distance(self, scores: Tensor, bucket: Tensor) -> Tensor:
-        # Bucket 0 lies below every knot and contributes nothing; its distances are only kept finite.
-        return (scores.double() - self.reference).sub_(self.edges.gather(-1, (bucket - 1).clamp_min_(0)))
+        return (scores.double() - self.reference).sub_(self._left.gather(-1, bucket))
 
     def _combine(self, pieces: tuple[Piece, ...]) -> Tensor:
         total = torch.zeros((2, *self.anchors.shape), dtype=torch.float64, device=self.anchors.device)
@@ -116,32 +117,60 @@ class Buckets:
                     total.add_(powers[power], alpha=coefficient)
         return total
 
-    def _power_sums(self, number: int, prefix: dict[float, Tensor]) -> Tensor:
-        piece = self.pieces[number]
-        powers = 1 + max(power for power in range(3) if piece.coefficients[power])
-        begin, width = self._places[number], _cell_width(piece)
-        if not width:
-            return _examples_above(self.edges, self.moments[:powers, ..., 1:], begin)
-        cell, rest = self._cells[width]
-        end = self._places[number + 1]
-        middle = torch.searchsorted(cell, cell.gather(-1, begin) + 1).clamp_(begin, end)
-        parts = _differences(prefix[width][:powers], (begin, middle, end))
-        own = rest.gather(-1, begin)
-        # y = r - own in the cell where the piece begins, and `width` more in the next.
-        return _recentre(parts, torch.stack([-own, width - own], -2)).sum(-2)
+    def _endless_powers(self) -> Tensor:
+        """Return Σ (s - v)^p over the examples s ≥ v, v an anchor's last knot; all terms are non-negative."""
+        tables: list[Tensor] = []
+        gap = torch.diff(self.edges, append=self.edges[..., -1:]) if _degree(self.pieces[-1:]) else self.edges
+        for power, term in enumerate(self.moments[: _degree(self.pieces[-1:]) + 1, ..., 1:].unbind(0)):
+            # What lies in higher buckets is further away by the gaps between.
+            above = [pad(table[..., 1:], (0, 1)) for table in tables]
+            if power == 1:
+                term = term + gap * above[0]
+            elif power == 2:
+                term = term + gap * (2 * above[1] + gap * above[0])
+            tables.append(term.flip(-1).cumsum(-1).flip(-1))
+        return _take(torch.stack(tables), self._places[..., -self.anchors.shape[-1] :])
 
-    def _anchor_sums(self, number: int, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Return Σ w and Σ w·(e - v) over the anchors whose piece covers the edge e and starts at v, (2, ..., K)."""
-        place, end, width = self._places[number], self._counts[number], _cell_width(self.pieces[number])
-        if not width:
-            return _anchors_below(self.edges.gather(-1, place), weight, self.edges, end)
-        cell, rest = self._cells[width]
-        begin = self._counts[number + 1]
-        middle = torch.searchsorted(cell.gather(-1, place), cell).clamp_(begin, end)
-        prefix = pad(torch.stack([weight, weight * rest.gather(-1, place)]).cumsum(-1), (1, 0))
+    def _bounded_powers(self) -> tuple[Tensor, ...]:
+        """Return Σ (s - v)^p over the examples of each bounded piece, v where it begins: all pieces at one go."""
+        count, moments = self.anchors.shape[-1], self.moments[: _degree(self.pieces[:-1]) + 1, ..., 1:]
+        # A bucket wider than a piece lies in none; far examples in it would only swamp the sums.
+        gap = torch.diff(self.edges, append=self.edges[..., -1:] + 2 * self._width)
+        moments = torch.cat([moments[:1], torch.where(gap <= self._width, moments[1:], 0)])
+        prefix = pad(_recentre(moments, self._rest).cumsum(-1), (1, 0))
+        begin, end = self._places[..., :-count], self._places[..., count:]
+        middle = torch.searchsorted(self._cell, self._cell.gather(-1, begin) + 1).clamp_(begin, end)
+        own = self._rest.gather(-1, begin)
+        # s - v is r - own in the cell where the piece begins, and `width` more in the next.
+        powers = _recentre(_differences(prefix, (begin, middle, end)), torch.stack([-own, self._width - own], -2))
+        by_piece: tuple[Tensor, ...] = powers.sum(-2).split(count, -1)
+        return by_piece
+
+    def _endless_anchors(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Return Σ w and Σ w·(e - v) over the anchors whose last knot v is not above the edge e."""
+        count = self._counts[-1]
+        knots = self.edges.gather(-1, self._places[..., -self.anchors.shape[-1] :])
+        zeroth = weight.cumsum(-1)
+        at_knot = pad((zeroth[..., :-1] * torch.diff(knots, dim=-1)).cumsum(-1), (1, 0))
+        last = (count - 1).clamp_min(0)
+        mass, moment = _take(torch.stack([zeroth, at_knot]), last)
+        first = moment + mass * (self.edges - knots.gather(-1, last))
+        return torch.where(count > 0, mass, 0), torch.where(count > 0, first, 0)
+
+    def _bounded_anchors(self, weight: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Return, for each bounded piece, Σ w and Σ w·(e - v) over the anchors whose piece covers e and begins at v."""
+        count, bounded = self.anchors.shape[-1], len(self.pieces) - 1
+        # All bounded pieces at one go: they stand in front of the tasks.
+        place = self._places[..., :-count].unflatten(-1, (bounded, count)).movedim(-2, 0)
+        cell, rest = (table.expand(bounded, *table.shape) for table in (self._cell, self._rest))
+        begin, end = self._counts[1:], self._counts[:-1]
+        middle = torch.searchsorted(cell.gather(-1, place), cell.contiguous()).clamp_(begin, end)
+        moment = weight.unsqueeze(1) * rest.gather(-1, place)
+        prefix = pad(torch.stack([weight.unsqueeze(1).expand_as(moment), moment]).cumsum(-1), (1, 0))
         mass, moment = _differences(prefix, (begin, middle, end))
-        total = mass.sum(-2)
-        return total, rest * total + width * mass[..., 0, :] - moment.sum(-2)
+        zeroth = mass.sum(-2)
+        first = (self._rest * zeroth).add_(mass[..., 0, :], alpha=self._width).sub_(moment.sum(-2))
+        return list(zip(zeroth.unbind(1), first.unbind(1), strict=True))
 
     def _unsort(self, values: Tensor) -> Tensor:
         return torch.empty_like(values).scatter_(-1, self._order.expand_as(values), values)
@@ -157,48 +186,13 @@ def centred(anchors: Tensor) -> tuple[Tensor, Tensor]:
     return reference, anchors - reference
 
 
+def _degree(pieces: tuple[Piece, ...]) -> int:
+    return max(power for piece in pieces for power in range(3) if piece.coefficients[power])
+
+
 def _derivative(piece: Piece) -> Piece:
     _, first, second = piece.coefficients
     return Piece(piece.start, piece.stop, (first, 2 * second, 0))
-
-
-def _examples_above(edges: Tensor, moments: Tensor, place: Tensor) -> Tensor:
-    """Return Σ (s - v)^p over the examples s ≥ v, v the edge at `place`; all terms are non-negative."""
-    tables: list[Tensor] = []
-    gap = torch.diff(edges, append=edges[..., -1:])
-    for power, term in enumerate(moments.unbind(0)):
-        # What lies in higher buckets is further away by the gaps between.
-        above = [pad(table[..., 1:], (0, 1)) for table in tables]
-        if power == 1:
-            term = term + gap * above[0]
-        elif power == 2:
-            term = term + gap * (2 * above[1] + gap * above[0])
-        tables.append(term.flip(-1).cumsum(-1).flip(-1))
-    return _take(torch.stack(tables), place)
-
-
-def _local_prefix(edges: Tensor, moments: Tensor, rest: Tensor, width: float) -> Tensor:
-    """Return prefix sums over the buckets of Σ r^p, r the distance of an example from the origin of its edge's cell."""
-    if moments.shape[0] > 1:
-        # A bucket wider than the piece lies in no window; far examples in it would only swamp the sums.
-        gap = torch.diff(edges, append=edges[..., -1:] + 2 * width)
-        moments = torch.cat([moments[:1], torch.where(gap <= width, moments[1:], 0)])
-    return pad(_recentre(moments, rest).cumsum(-1), (1, 0))
-
-
-def _anchors_below(knots: Tensor, weight: Tensor, edges: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-    """Return Σ w and Σ w·(e - v) over the first `count` knots v, those at or below each edge e."""
-    zeroth = weight.cumsum(-1)
-    at_knot = pad((zeroth[..., :-1] * torch.diff(knots, dim=-1)).cumsum(-1), (1, 0))
-    last = (count - 1).clamp_min(0)
-    mass, moment = _take(torch.stack([zeroth, at_knot]), last)
-    found = count > 0
-    return torch.where(found, mass, 0), torch.where(found, moment + mass * (edges - knots.gather(-1, last)), 0)
-
-
-def _cell_width(piece: Piece) -> float:
-    """Return twice the piece's width, so that it touches two cells at most; 0 for a piece without end."""
-    return 0.0 if piece.stop is None else 2 * (piece.stop - piece.start)
 
 
 def _cells(values: Tensor, width: float) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""How many sorted edges lie at or below each score."""
+"""Sorting and searching; on a CPU by numpy, whose sort uses vector instructions and is several times faster."""
 
 from __future__ import annotations
 
@@ -6,25 +6,58 @@ import numpy as np
 import torch
 from torch import Tensor
 
+_WORTH_SORTING = 2048
+"""From this many values on, numpy's sort beats a binary search for each."""
 
-def edges_at_or_below(edges: Tensor, scores: Tensor) -> Tensor:
-    """Return, for each of `scores` (..., n), the number of the sorted `edges` (..., K) that are not above it.
+
+def sort(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return `values` (..., n) in ascending order and the positions they come from; ties in any order.
+
+    >>> sort(torch.tensor([2.0, 1.0]))
+    (tensor([1., 2.]), tensor([1, 0]))
+    """
+    if values.ndim == 1 and _on_host(values):
+        order = torch.from_numpy(np.argsort(values.numpy()))
+        return values.take(order), order
+    result = values.sort(-1)
+    return result.values, result.indices
+
+
+def edges_at_or_below(edges: Tensor, values: Tensor) -> Tensor:
+    """Return, for each of `values` (..., n), the number of the sorted `edges` (..., K) that are not above it.
 
     >>> edges_at_or_below(torch.tensor([0.0, 1.0]), torch.tensor([1.0, -1.0, 0.5]))
     tensor([2, 0, 1])
     """
-    if scores.ndim == 1 and scores.device.type == "cpu" and not torch.compiler.is_compiling():
-        return _by_sorting(edges, scores)
-    return torch.searchsorted(edges, scores.contiguous(), right=True)
+    return _count(edges, values, strictly=False)
 
 
-def _by_sorting(edges: Tensor, scores: Tensor) -> Tensor:
-    # numpy sorts with vector instructions, several times faster than a binary search for every score: the search then
-    # goes the other way, for the few edges among the many scores.
-    values = scores.numpy()
-    order = np.argsort(values)
-    starts = np.searchsorted(values[order], edges.numpy(), side="left")
-    counts = np.diff(starts, prepend=0, append=len(values))
-    place = np.empty(len(values), dtype=np.int64)
+def edges_below(edges: Tensor, values: Tensor) -> Tensor:
+    """Return, for each of `values` (..., n), the number of the sorted `edges` (..., K) that are below it.
+
+    >>> edges_below(torch.tensor([0.0, 1.0]), torch.tensor([1.0, -1.0, 0.5]))
+    tensor([1, 0, 1])
+    """
+    return _count(edges, values, strictly=True)
+
+
+def _count(edges: Tensor, values: Tensor, *, strictly: bool) -> Tensor:
+    many = edges.ndim == values.ndim == 1 and values.shape[0] >= _WORTH_SORTING
+    if many and _on_host(values):
+        return _count_by_sorting(edges, values, strictly=strictly)
+    return torch.searchsorted(edges, values.contiguous(), right=not strictly)
+
+
+def _count_by_sorting(edges: Tensor, values: Tensor, *, strictly: bool) -> Tensor:
+    # Sorting beats a binary search for every value: the search then goes the other way, for the few edges.
+    unsorted = values.numpy()
+    order = np.argsort(unsorted)
+    starts = np.searchsorted(unsorted[order], edges.numpy(), side="right" if strictly else "left")
+    counts = np.diff(starts, prepend=0, append=len(unsorted))
+    place = np.empty(len(unsorted), dtype=np.int64)
     place[order] = np.repeat(np.arange(len(counts)), counts)
     return torch.from_numpy(place)
+
+
+def _on_host(values: Tensor) -> bool:
+    return values.device.type == "cpu" and not torch.compiler.is_compiling()

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from apmax.exact.search import edges_below
+
 
 class Memory(nn.Module):
     """A table (2, n₊) of estimates, found by training row; nothing is held for negatives.
@@ -55,7 +57,7 @@ class Memory(nn.Module):
         """Return the place of training rows, (k,) or (tasks, k), and the key that stands there if they are positive."""
         if self.tasks is not None:
             rows = rows + torch.arange(self.tasks, device=rows.device).unsqueeze(-1) * self.num_rows
-        return torch.searchsorted(self._rows, rows.contiguous()), rows
+        return edges_below(self._rows, rows), rows
 
     def holds(self, place: Tensor, key: Tensor) -> Tensor:
         """Return whether what `find` returned are rows of positives."""

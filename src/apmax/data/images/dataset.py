@@ -18,6 +18,8 @@ from apmax.data.images.augment import CIFAR, DRAWS, Augment, Normalise
 from apmax.data.images.draws import uniforms
 from apmax.data.images.store import ImageStore
 
+_CHUNK = 1 << 19
+
 
 class Picture:
     """One image of a data set that is not read yet: a batch of them is read at once when it is joined."""
@@ -117,12 +119,22 @@ class ImageDataset(Dataset[Any]):
     def read(self, rows: Sequence[int]) -> Tensor:
         """Return the augmented, normalised images of these rows, float32 (B, channels, H, W)."""
         index = self._checked(rows)
-        images = torch.from_numpy(self.store.take(self.places[index]))
+        height, width, channels = self.store.shape
+        result = torch.empty(len(index), channels, height, width)
         augment = self.augment if self.epoch >= 0 else None
-        if augment is None:
-            return self.normalise(_floating(images.permute(0, 3, 1, 2)))
-        draws = uniforms(self.seed, self.epoch, index, DRAWS)
-        return self.normalise(augment.colour(_floating(augment.geometry(images, draws)), draws))
+        # Few large images at a time, so that what is between stays in the processor's cache.
+        step = max(1, _CHUNK // max(height * width * channels, 1))
+        for first in range(0, len(index), step):
+            part, floating = index[first : first + step], result[first : first + step]
+            images = torch.from_numpy(self.store.take(self.places[part]))
+            if augment is None:
+                floating.copy_(images.permute(0, 3, 1, 2))
+            else:
+                draws = uniforms(self.seed, self.epoch, part, DRAWS)
+                floating.copy_(augment.geometry(images, draws))
+                augment.colour(floating, draws)
+            self.normalise(floating)
+        return result
 
     def __getitem__(self, row: int) -> Any:
         image = self.read([row])[0]
@@ -160,7 +172,3 @@ class ImageDataset(Dataset[Any]):
         height, width, channels = self.store.shape
         shape = "no labels" if self.labels is None else f"labels {tuple(self.labels.shape)}"
         return f"ImageDataset({len(self)} images of {height}×{width}×{channels}, {shape})"
-
-
-def _floating(images: Tensor) -> Tensor:
-    return images.to(torch.float32, memory_format=torch.contiguous_format).div_(255)

@@ -23,11 +23,13 @@ def uniforms(seed: int, epoch: int, rows: npt.ArrayLike, count: int) -> npt.NDAr
     state = _mixed(state ^ np.asarray(rows, dtype=np.int64).astype(np.uint64))
     table = _mixed(state[:, None] ^ np.arange(count, dtype=np.uint64))
     # The upper 53 bits are as many as a double holds.
-    return (table >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    numbers: npt.NDArray[np.float64] = (table >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return numbers
 
 
 def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     values = values + _GOLDEN
     values = (values ^ (values >> np.uint64(30))) * _FIRST
     values = (values ^ (values >> np.uint64(27))) * _SECOND
-    return values ^ (values >> np.uint64(31))
+    mixed: npt.NDArray[np.uint64] = values ^ (values >> np.uint64(31))
+    return mixed

@@ -112,7 +112,7 @@ def _stream_smi(file: TextIO, columns: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _stream_parquet(path: Path, columns: Sequence[str]) -> Iterator[list[str]]:
-    file = extras.load("pyarrow.parquet", "parquet").ParquetFile(path)
+    file = extras.load("pyarrow.parquet", "tables").ParquetFile(path)
     for column in columns:
         _place(column, file.schema_arrow.names, path)
     for batch in file.iter_batches(columns=list(dict.fromkeys(columns))):

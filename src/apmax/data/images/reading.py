@@ -1,0 +1,144 @@
+"""The user's own images: a folder per class, or a table of paths and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from apmax import validation
+from apmax.data.images.augment import IMAGENET, LARGE_IMAGES, SMALL_IMAGES, Augment, Normalise
+from apmax.data.images.cache import decode_all
+from apmax.data.images.dataset import ImageDataset
+from apmax.data.images.decoding import ENDINGS
+from apmax.data.images.parts import Report
+from apmax.data.molecules.table import read_table
+
+Labels = npt.NDArray[np.float32]
+_LARGE = 64
+
+
+def augment_for(size: int) -> Augment:
+    """Return what suits images of that size: shifts for small ones, resized crops and colours for large ones."""
+    return LARGE_IMAGES if size > _LARGE else SMALL_IMAGES
+
+
+def read_folder(
+    path: str | PathLike[str],
+    targets: str | Sequence[str],
+    *,
+    size: int = 224,
+    normalise: Normalise = IMAGENET,
+    **options: Any,
+) -> tuple[ImageDataset, Report]:
+    """Return the images of a folder that has one folder per class.
+
+    Args:
+        path: The folder; files are found in the classes' folders at any depth.
+        targets: The positive class; or several, each of which becomes a task against all others.
+        size: Height and width that images are resized to.
+        normalise: Mean and deviation per channel.
+        **options: Of `decode_all`: `fit`, `cache`, `on_error`, `workers`, `progress`.
+
+    Returns:
+        The data set, in the order of names and not augmented (see `ImageDataset.subset`), and a report.
+
+    Raises:
+        ValueError: No such class, no images, or an image that cannot be read (unless `on_error="skip"`).
+        FileNotFoundError: No such folder.
+    """
+    root = Path(path)
+    if not root.is_dir():
+        raise FileNotFoundError(f"no folder at {root}")
+    classes = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    wanted = [targets] if isinstance(targets, str) else list(targets)
+    if not classes:
+        raise ValueError(f"{root} must have a folder per class, it has none; for a table of paths use read_csv")
+    for name in wanted:
+        validation.choice("targets", name, classes)
+    files: list[str] = []
+    labels: list[list[float]] = []
+    ignored: list[str] = []
+    for name in classes:
+        entries = sorted(entry for entry in (root / name).rglob("*") if entry.is_file() and entry.name[0] != ".")
+        images = [str(entry) for entry in entries if entry.suffix.lower() in ENDINGS]
+        ignored += [str(entry) for entry in entries if entry.suffix.lower() not in ENDINGS]
+        files += images
+        labels += [[float(name == target) for target in wanted]] * len(images)
+    if not files:
+        raise ValueError(f"{root} has no images: none of its files ends in {', '.join(ENDINGS)}")
+    table = np.array(labels, dtype=np.float32)
+    return images_of(files, table, size=size, normalise=normalise, ignored=ignored, **options)
+
+
+def read_csv(
+    path: str | PathLike[str],
+    targets: str | Sequence[str],
+    *,
+    column: str = "path",
+    root: str | PathLike[str] | None = None,
+    ending: str = "",
+    size: int = 224,
+    normalise: Normalise = IMAGENET,
+    **options: Any,
+) -> tuple[ImageDataset, Report]:
+    """Return the images that a csv, csv.gz or parquet file names.
+
+    Args:
+        path: The table.
+        targets: One column of labels or several: 0 or 1, empty where not measured. Of one column's rows those
+            without a label are left out.
+        column: The column of paths.
+        root: What the paths begin at; by default the table's folder.
+        ending: Added to every path, as ".jpg" where the table has bare names.
+        size: Height and width that images are resized to.
+        normalise: Mean and deviation per channel.
+        **options: Of `decode_all`: `fit`, `cache`, `on_error`, `workers`, `progress`.
+
+    Returns:
+        The data set, in the order of the table and not augmented (see `ImageDataset.subset`), and a report.
+
+    Raises:
+        ValueError: No such column, a label other than 0 and 1, or an image that cannot be read (unless
+            `on_error="skip"`).
+        FileNotFoundError: No such table.
+    """
+    wanted = [targets] if isinstance(targets, str) else list(targets)
+    if not wanted:
+        raise ValueError("targets must name at least one column of labels")
+    table = read_table(path, column, targets=wanted)
+    base = Path(path).parent if root is None else Path(root)
+    known: npt.NDArray[np.bool_] = ~np.isnan(table.labels).all(axis=1, keepdims=True)[:, 0]
+    files = [str(base / f"{name}{ending}") for name, good in zip(table.smiles, known, strict=True) if good]
+    if not files:
+        raise ValueError(f"{path} has no row with a label in {', '.join(wanted)}")
+    unmeasured = int((~known).sum())
+    return images_of(files, table.labels[known], size=size, normalise=normalise, unmeasured=unmeasured, **options)
+
+
+def images_of(
+    files: Sequence[str],
+    labels: Labels | None = None,
+    *,
+    size: int = 224,
+    normalise: Normalise = IMAGENET,
+    unmeasured: int = 0,
+    ignored: Sequence[str] = (),
+    **options: Any,
+) -> tuple[ImageDataset, Report]:
+    """Return the images of these files, with labels (n, tasks) or without, and a report.
+
+    >>> images_of([], size=32)
+    Traceback (most recent call last):
+    ...
+    ValueError: paths must name at least one image, got none
+    """
+    decoded = decode_all(files, size, **options)
+    lost = {item.row for item in decoded.unreadable}
+    places = [row for row in range(len(files)) if row not in lost]
+    data = ImageDataset(decoded.store, labels, places=places, normalise=normalise, names=files)
+    return data, Report(len(files), decoded.unreadable, unmeasured, list(ignored))
