@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, DataLoader, Subset
 
 from apmax import Indexed
+from apmax.data.images import store as storing
 from apmax.data.images.augment import (
     CIFAR,
     DRAWS,
@@ -259,3 +260,11 @@ def test_draws_are_uniform_and_independent_of_neighbours():
     assert np.abs(np.corrcoef(table.T) - np.eye(4)).max() < 0.03
     assert np.abs(np.corrcoef(table[:-1, 0], table[1:, 0])[0, 1]) < 0.03
     assert np.abs(np.corrcoef(uniforms(0, 1, range(20000), 1)[:, 0], table[:, 0])[0, 1]) < 0.03
+
+
+def test_mapped_pages_are_let_go_and_read_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(storing, "_RESIDENT", 5000)
+    np.save(tmp_path / "pixels.npy", some_pixels(6))
+    store = ImageStore.open(tmp_path / "pixels.npy")
+    for _ in range(3):
+        assert np.array_equal(store.take([5, 0]), some_pixels(6)[[5, 0]])

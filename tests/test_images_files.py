@@ -39,7 +39,7 @@ def some_files(folder, count=5):
 def broken(path):
     """Write a JPEG that breaks off."""
     flat(path, 90, size=(200, 200), quality=95)
-    path.write_bytes(path.read_bytes()[:400])
+    path.write_bytes(path.read_bytes()[:-100])
     return str(path)
 
 
@@ -103,10 +103,8 @@ def test_unreadable_images_are_all_named(tmp_path):
         str(tmp_path / "text.png"),
     ]
     (tmp_path / "text.png").write_text("no image")
-    with pytest.raises(
-        ValueError,
-        match=r"3 of 8 images cannot be read: .*cut.jpg \(.*truncated.*gone.png \(no such file\); .*text.png \(cannot identify",
-    ):
+    reasons = r".*cut.jpg \(.*truncated.*gone.png \(no such file\); .*text.png \(cannot identify"
+    with pytest.raises(ValueError, match="3 of 8 images cannot be read: " + reasons):
         decode_all(files, 8, cache=tmp_path / "cache")
 
 
@@ -186,7 +184,8 @@ def test_process_that_dies_is_an_error_and_no_hang(tmp_path, monkeypatch):
         list(write_chunks(Deadly(Decoder(8), tmp_path / "x", 0), ["a"] * 8, workers=2))
 
 
-def test_progress_is_shown_when_asked_for(tmp_path, capsys):
+def test_progress_is_shown_when_asked_for(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes the stream for a terminal
     decode_all(some_files(tmp_path), 8, cache=tmp_path / "cache", progress=True)
     assert "decoding images" in capsys.readouterr().err
 
@@ -203,7 +202,8 @@ def test_every_mode_becomes_three_channels_of_8_bits(tmp_path, mode):
     assert pixels.shape == (6, 6, 3)
     assert pixels.dtype == np.uint8
     if mode != "1":
-        assert abs(int(pixels[3, 3, 0]) - 200) <= 1
+        # A palette has few colours.
+        assert abs(int(pixels[3, 3, 0]) - 200) <= (5 if mode == "P" else 1)
 
 
 def test_floating_image_is_refused_with_the_reason(tmp_path):

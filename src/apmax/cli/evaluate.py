@@ -15,12 +15,15 @@ EXAMPLES = """[bold]Examples[/]
 
 apmax evaluate runs/churn next_month.csv
 
-apmax evaluate runs/churn next_month.csv --json | jq .ap.estimate"""
+apmax evaluate runs/churn next_month.csv --json | jq .ap.estimate
+
+apmax evaluate runs/active confirmed.csv --smiles canonical_smiles"""
 
 
 def evaluate(
     directory: options.Directory,
     data: Annotated[Path, typer.Argument(metavar="DATA", help="csv, csv.gz or parquet, with the target.")],
+    smiles: options.OtherSmiles = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure a model on labelled rows: AP, AUPRC and AUROC with intervals, the no-skill line, precision at k."""
@@ -28,29 +31,38 @@ def evaluate(
 
     from apmax import jobs
     from apmax.cli import terminal
-    from apmax.data.tables import Report, Source
-    from apmax.jobs.rows import has_column
+    from apmax.jobs.targets import any_known
+    from apmax.kinds import RowReport
 
-    model, source, report = jobs.load(directory), Source(data), Report()
-    has_column(source, model.target.name, "target")
+    model = jobs.load(directory).reading(smiles)
+    source, report = jobs.open_source(data), RowReport()
+    model.target.check_in(source)
     scores, labels = [], []
     for chunk, chunk_scores in model.scored(source, report):
         scores.append(chunk_scores)
-        labels.append(model.target.labels(chunk.column(model.target.name)))
+        labels.append(model.target.labels(chunk))
     if not scores:
         raise ValueError(f"{data} has no rows")
     truth = np.concatenate(labels)
-    known = ~np.isnan(truth)
-    if not (truth == 1).any():
-        raise ValueError(f"{data} has no row whose {model.target.name!r} is {model.target.positive!r}: AP is undefined")
-    result = jobs.evaluate(np.concatenate(scores)[known], truth[known])
-    unlabelled = int((~known).sum())
-    terminal.warn([*report.lines(), *([f"{unlabelled:,} rows without a target are left out"] if unlabelled else [])])
+    for target, column in zip(model.target.each, truth.reshape(len(truth), -1).T, strict=True):
+        if len(model.target.each) == 1 and not (column == 1).any():
+            raise ValueError(f"{data} has no row whose {target.name!r} is {target.positive!r}: AP is undefined")
+    results = jobs.evaluate_targets(np.concatenate(scores), truth, model.target.names)
+    unlabelled = int((~any_known(truth)).sum())
+    without = [name for name in model.target.names if name not in results.each]
+    terminal.warn(
+        [
+            *report.lines(),
+            *([f"{unlabelled:,} rows without a target are left out"] if unlabelled else []),
+            *(f"{name!r} has no positive or no negative row here: its AP is undefined" for name in without),
+        ]
+    )
     if as_json:
-        sys.stdout.write(json.dumps(result.to_table(), indent=2) + "\n")
+        sys.stdout.write(json.dumps(results.to_table(), indent=2) + "\n")
         return
     console = terminal.output()
-    console.print(terminal.evaluations({"": result}))
+    console.print(terminal.evaluations({"": results}))
     console.print()
-    tops = "  ".join(f"{k:,}: {value:.3f}" for k, value in result.precision_at.items())
-    console.print(f"precision at  {tops}", soft_wrap=True)
+    for name, result in results.each.items():
+        tops = "  ".join(f"{k:,}: {value:.3f}" for k, value in result.precision_at.items())
+        console.print(f"precision at  {tops}{f'  ({name})' if results.several else ''}", soft_wrap=True)

@@ -11,7 +11,25 @@ DATA, HOLD_OUT, TRAINING = "Data", "Rows to choose by", "Training"
 
 Source = Annotated[str, typer.Argument(metavar="DATA|RUN.TOML", help="csv, csv.gz or parquet, or a job as TOML.")]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The --out of `apmax train`.")]
-Target = Annotated[str | None, typer.Option(metavar="COLUMN", help="The column to be predicted.", rich_help_panel=DATA)]
+Target = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN", help="The column to be predicted. May be repeated for molecules.", rich_help_panel=DATA
+    ),
+]
+Smiles = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="The column of molecules; makes the kind molecules.", rich_help_panel=DATA),
+]
+OtherSmiles = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="The column of molecules, if not called as in training.")
+]
+OnError = Annotated[
+    str | None,
+    typer.Option(
+        metavar="skip|raise", help="Leave out molecules that cannot be read (default), or stop.", rich_help_panel=DATA
+    ),
+]
 Positive = Annotated[
     str | None,
     typer.Option(metavar="VALUE", help="Which of its values is the positive, if not plain.", rich_help_panel=DATA),
@@ -24,7 +42,9 @@ Column = Annotated[
         rich_help_panel=DATA,
     ),
 ]
-Kind = Annotated[str | None, typer.Option(metavar="NAME", help="Kind of data: table.", rich_help_panel=DATA)]
+Kind = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Kind of data: table or molecules.", rich_help_panel=DATA)
+]
 DataDir = Annotated[
     Path | None,
     typer.Option(metavar="DIR", envvar="APMAX_DATA", help="Where else to look for files.", rich_help_panel=DATA),
@@ -38,8 +58,19 @@ Group = Annotated[
     typer.Option(metavar="COLUMN", help="Hold out whole groups, such as patients.", rich_help_panel=HOLD_OUT),
 ]
 Time = Annotated[str | None, typer.Option(metavar="COLUMN", help="Hold out the latest rows.", rich_help_panel=HOLD_OUT)]
+Split = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="stratified (default), random, scaffold.", rich_help_panel=HOLD_OUT),
+]
 Share = Annotated[float | None, typer.Option(metavar="X", help="How much of DATA (0.2).", rich_help_panel=HOLD_OUT)]
-Model = Annotated[str | None, typer.Option(metavar="NAME", help="mlp (default) or linear.", rich_help_panel=TRAINING)]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="mlp (default), linear; of molecules gine (default), mpnn, ml-mpnn.",
+        rich_help_panel=TRAINING,
+    ),
+]
 LossName = Annotated[
     str | None,
     typer.Option(
@@ -64,12 +95,14 @@ Change = Annotated[
 ]
 
 
-def job_table(source: str, model: str | None, columns: list[str] | None, **data: Any) -> dict[str, Any]:
+def job_table(
+    source: str, model: str | None, columns: list[str] | None, *, target: list[str] | None, **data: Any
+) -> dict[str, Any]:
     """Return a job as plain tables: that of a TOML file, or one of the data file, with what the options say."""
     from apmax.jobs.toml import parse
 
     table = parse(Path(source).read_text(encoding="utf-8")) if is_job(source) else {"data": {"train": source}}
-    own = {**data, "columns": roles(columns) or None}
+    own = {**data, "columns": roles(columns) or None, "target": list(target) if target else None}
     table["data"] = {**table.get("data", {}), **{name: value for name, value in own.items() if value is not None}}
     if model is not None:
         table["model"] = {**table.get("model", {}), "name": model}

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from apmax.jobs import Evaluation
+    from apmax.jobs import Evaluation, Evaluations
 
 
 def output() -> Console:
@@ -34,24 +34,34 @@ def warn(lines: Sequence[str]) -> None:
         console.print(Text.assemble(("warning: ", "bold yellow"), line), soft_wrap=True)
 
 
-def evaluations(parts: Mapping[str, Evaluation]) -> Table:
-    """Return a table with a row for each set of rows: AP, AUPRC, AUROC with 95 % intervals, and the no-skill line."""
+def evaluations(parts: Mapping[str, Evaluations]) -> Table:
+    """Return a table with a row for each set of rows: AP, AUPRC, AUROC with 95 % intervals, and the no-skill line.
+
+    Of several targets each has a row of its own, and a last one has their mean AP.
+    """
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for name in ("", "rows", "positive", "AP", "AUPRC", "AUROC", "no skill"):
-        table.add_column(name, justify="left" if not name else "right", no_wrap=True)
-    for name, part in parts.items():
-        table.add_row(
-            name,
-            f"{part.rows:,}",
-            f"{part.positives:,}",
-            Text(f"{part.ap.estimate:.4f}", "bold green"),
-            f"{part.auprc.estimate:.4f}",
-            f"{part.auroc.estimate:.4f}",
-            f"{part.no_skill:.4f}",
-        )
-        # The second line of a row: the intervals under their values, as 80 columns do not hold them side by side.
-        table.add_row("", "", "95 %", *(Text(interval(i), "dim") for i in (part.ap, part.auprc, part.auroc)), "")
+        table.add_column(name, justify="left" if not name else "right", no_wrap=bool(name))
+    for name, results in parts.items():
+        for target, part in results.each.items():
+            add_rows(table, f"{name} {target}".strip() if results.several else name, part)
+        if results.several:
+            table.add_row(f"{name} mean".strip(), "", "", Text(f"{results.mean_ap:.4f}", "bold green"))
     return table
+
+
+def add_rows(table: Table, name: str, part: Evaluation) -> None:
+    """Add two lines: values, and the intervals under them, as 80 columns do not hold them side by side."""
+    table.add_row(
+        name,
+        f"{part.rows:,}",
+        f"{part.positives:,}",
+        Text(f"{part.ap.estimate:.4f}", "bold green"),
+        f"{part.auprc.estimate:.4f}",
+        f"{part.auroc.estimate:.4f}",
+        f"{part.no_skill:.4f}",
+    )
+    table.add_row("", "", "95 %", *(Text(interval(i), "dim") for i in (part.ap, part.auprc, part.auroc)), "")
 
 
 def use_threads(kind: str | None) -> None:

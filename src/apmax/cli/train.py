@@ -19,7 +19,11 @@ apmax train clients.csv --target churn --loss ce --ensemble 4 --set model.hidden
 
 apmax train runs/churn/run.toml --out runs/again --set stages.1.lr=1e-4
 
-apmax train clients.csv --target churn --out runs/churn --resume"""
+apmax train clients.csv --target churn --out runs/churn --resume
+
+apmax train molecules.csv --smiles smiles --target active --split scaffold --test-share 0.1 --out runs/active
+
+apmax train tox21.csv --smiles smiles --target NR-AR --target NR-AhR --model mpnn --out runs/tox"""
 
 
 def train(
@@ -34,12 +38,19 @@ def train(
         str | None, typer.Option(metavar="FILE", help="Scored once, after the choice.", rich_help_panel=options.DATA)
     ] = None,
     column: options.Column = None,
+    smiles: options.Smiles = None,
+    on_error: options.OnError = None,
     kind: options.Kind = None,
     data_dir: options.DataDir = None,
     valid: options.Valid = None,
     group: options.Group = None,
     time: options.Time = None,
+    split: options.Split = None,
     share: options.Share = None,
+    test_share: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Hold out this much too, as the test.", rich_help_panel=options.HOLD_OUT),
+    ] = None,
     model: options.Model = None,
     loss: options.LossName = None,
     epochs: options.Epochs = None,
@@ -66,7 +77,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what stands in --out.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only the final table.")] = False,
 ) -> None:
-    """Train a model on a table; validation AP chooses its epoch.
+    """Train a model on a table, or on molecules; validation AP chooses its epoch.
 
     Columns are understood by themselves, rows to choose by are held out, and everything needed to go on, to score
     new rows and to do it again is kept in the directory.
@@ -85,8 +96,12 @@ def train(
         test=test,
         group=group,
         time=time,
+        split=split,
         share=share,
+        test_share=test_share,
         kind=kind,
+        smiles=smiles,
+        on_error=on_error,
     )
     wishes = jobs.Wishes(
         loss=loss,
@@ -99,7 +114,7 @@ def train(
         devices=devices,
         changes=tuple(change or ()),
     )
-    terminal.use_threads(table["data"].get("kind"))
+    terminal.use_threads(jobs.data_spec(table, wishes).kind)
     tell = (lambda _, warnings: terminal.warn(warnings)) if quiet else terminal.notes
     outcome = jobs.train(
         table, wishes, out=out, resume=resume, progress=not quiet, places=options.places(data, data_dir), tell=tell
@@ -113,7 +128,8 @@ def train(
     console.print(terminal.evaluations(parts))
     if not quiet:
         console.print(f"\nChosen by validation AP: {chosen(outcome)}.", soft_wrap=True)
-        console.print(f"To rank new rows: apmax predict {out} DATA --sort --out ranked.csv", soft_wrap=True)
+        how = f"--by {target[0]} --sort" if target and len(target) > 1 else "--sort"
+        console.print(f"To rank new rows: apmax predict {out} DATA {how} --out ranked.csv", soft_wrap=True)
 
 
 def chosen(outcome: object) -> str:

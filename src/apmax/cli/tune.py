@@ -23,6 +23,8 @@ apmax train tuned/run.toml --out runs/tuned
 
 apmax tune clients.csv --target churn --loss focal --processes 2 --timeout 600 --out tuned
 
+apmax tune molecules.csv --smiles smiles --target active --split scaffold --out tuned
+
 apmax tune runs/churn/run.toml --space stages.1.lr=1e-4,3e-4,1e-3 --space model.dropout=0,0.3 --out tuned"""
 
 SEARCH = "Search"
@@ -38,11 +40,14 @@ def tune(
     target: options.Target = None,
     positive: options.Positive = None,
     column: options.Column = None,
+    smiles: options.Smiles = None,
+    on_error: options.OnError = None,
     kind: options.Kind = None,
     data_dir: options.DataDir = None,
     valid: options.Valid = None,
     group: options.Group = None,
     time: options.Time = None,
+    split: options.Split = None,
     share: options.Share = None,
     model: options.Model = None,
     loss: options.LossName = None,
@@ -90,11 +95,16 @@ def tune(
         valid=valid,
         group=group,
         time=time,
+        split=split,
         share=share,
         kind=kind,
+        smiles=smiles,
+        on_error=on_error,
     )
     wishes = jobs.Wishes(loss=loss, epochs=epochs, seed=seed, changes=tuple(change or ()))
     spec = data_spec(table, wishes)
+    if len(spec.targets) > 1:
+        raise ValueError(f"a search is for one target, got {', '.join(spec.targets)}")
     places = options.places(data, data_dir)
     found: dict[str, Any] = {n: str(find(path, places)) for n in FILES if (path := getattr(spec, n)) is not None}
     spec = dataclasses.replace(spec, **found)

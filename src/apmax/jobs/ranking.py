@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from apmax import extras, validation
-from apmax.data.tables import Report, Source, open_writer
+from apmax.data.tables import open_writer
+from apmax.jobs.sources import AnySource
 from apmax.jobs.trained import Trained
+from apmax.kinds import RowReport
 
 pa = extras.load("pyarrow", "tables")
 
@@ -23,17 +25,20 @@ RANK = "apmax rank"
 
 def rank(
     model: Trained,
-    source: Source,
+    source: AnySource,
     out: str | os.PathLike[str],
     *,
     sort: bool = False,
     top: int | None = None,
     name: str = "score",
-) -> Report:
+    by: str | None = None,
+    on_error: str = "skip",
+) -> RowReport:
     """Write the rows of `source` with a column `name` of scores to `out`, a higher score being more likely positive.
 
     Memory does not grow with the file, but for about 24 bytes a row where it is sorted: then the file is read twice,
     for the scores and for the rows, which go through temporary files of 262,144 rows each in the folder of `out`.
+    Rows that cannot be read are not in `out` but in a file beside it (`errors_file`), with their number and the reason.
 
     Args:
         model: What scores.
@@ -41,40 +46,98 @@ def rank(
         out: A csv, csv.gz or parquet file; replaced when all is written.
         sort: Best first; rows of equal score stay in their order.
         top: Only so many, the best first.
-        name: The new column.
+        name: The new column; of several targets the columns are called "name target".
+        by: The target by which rows are sorted, where there are several.
+        on_error: "raise" stops at a row that cannot be read.
 
     Raises:
-        ValueError: The file has such a column already, or `out` is the file itself.
+        ValueError: The file has such a column already, `out` is the file itself, several targets and no `by`, or a
+            row that cannot be read where that is not wanted.
     """
-    if name in source.columns:
-        raise ValueError(f"{source.path} has a column {name!r} already: name the new one otherwise (--name)")
+    names = score_names(model, name)
+    for each in names:
+        if each in source.columns:
+            raise ValueError(f"{source.path} has a column {each!r} already: name the new one otherwise (--name)")
     target = Path(out)
     if target.exists() and target.samefile(source.path):
         raise ValueError(f"out must be another file than the data, got {out}")
     if top is not None:
         validation.whole("top", top, 1)
-    report = Report()
+    validation.choice("on_error", on_error, ("skip", "raise"))
+    report = RowReport(strict=on_error == "raise")
     ordered = sort or top is not None
-    tables = in_order(model, source, report, target, top) if ordered else model.scored(source, report)
+    place = place_of(model, by, ordered=ordered)
+    tables = in_order(model, source, report, target, top, place) if ordered else readable(model, source, report)
     with open_writer(target, delimiter=source.delimiter) as writer:
         written = False
         for table, scores in tables:
-            writer.write(with_scores(table, scores, name))
+            writer.write(with_scores(table, scores, names))
             written = True
         if not written:
-            writer.write(with_scores(source.read(), np.empty(0, np.float32), name))
+            writer.write(with_scores(source.read().slice(0, 0), np.empty((0, len(names)), np.float32), names))
+    write_errors(report, errors_file(target))
     return report
 
 
+def score_names(model: Trained, name: str) -> list[str]:
+    """Return what the columns of scores are called."""
+    targets = model.target.names
+    return [name] if len(targets) == 1 else [f"{name} {target}" for target in targets]
+
+
+def place_of(model: Trained, by: str | None, *, ordered: bool) -> int:
+    """Return which of the targets rows are sorted by."""
+    targets = model.target.names
+    if by is not None:
+        if not ordered:
+            raise ValueError("by says what rows are sorted by: it needs sort or top (--sort, --top)")
+        return targets.index(validation.choice("by", by, targets))
+    if ordered and len(targets) > 1:
+        raise ValueError(
+            f"there are several targets to sort by: say which, --by {targets[0]} (of {', '.join(targets)})"
+        )
+    return 0
+
+
+def errors_file(out: Path) -> Path:
+    """Return where rows that cannot be read are written.
+
+    >>> str(errors_file(Path("a/ranked.csv.gz")))
+    'a/ranked.errors.csv'
+    """
+    stem = out.name.lower().removesuffix(".gz").rpartition(".")[0]
+    return out.with_name(f"{out.name[: len(stem)]}.errors.csv")
+
+
+def write_errors(report: RowReport, path: Path) -> None:
+    """Write the rows that cannot be read; where there are none, no file is left that says otherwise."""
+    if not report.refused:
+        path.unlink(missing_ok=True)
+        return
+    columns = {name: [getattr(item, name) for item in report.refused] for name in ("row", "value", "reason")}
+    with open_writer(path) as writer:
+        writer.write(pa.table(columns))
+
+
+def readable(model: Trained, source: AnySource, report: RowReport) -> Iterator[tuple[Any, npt.NDArray[np.float32]]]:
+    """Yield the file's rows in their order with their scores, without those that cannot be read."""
+    for table, scores in model.scored(source, report):
+        known = ~np.isnan(scores.reshape(len(scores), -1)[:, 0])
+        yield (table, scores) if known.all() else (table.filter(known), scores[known])
+
+
 def in_order(
-    model: Trained, source: Source, report: Report, out: Path, top: int | None
+    model: Trained, source: AnySource, report: RowReport, out: Path, top: int | None, place: int
 ) -> Iterator[tuple[Any, npt.NDArray[np.float32]]]:
     """Yield tables of rows with their scores, best first: a distribution sort by the ranks of the scores."""
     names = [name for name in model.encoder.names if name in source.columns] or None
     parts = [model.score(chunk, report) for chunk in source.chunks(names)]
     scores = np.concatenate(parts) if parts else np.empty(0, np.float32)
-    order = np.argsort(-scores, kind="stable")
-    kept = len(order) if top is None else min(top, len(order))
+    keys = scores if scores.ndim == 1 else scores[:, place]
+    # Rows that cannot be read have no score; numpy sorts NaN last.
+    order = np.argsort(-keys, kind="stable")
+    found = len(order) - int(np.isnan(keys).sum())
+    kept = found if top is None else min(top, found)
     ranks = np.empty(len(order), np.int64)
     ranks[order] = np.arange(len(order))
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -121,6 +184,8 @@ class Buckets:
         return self.folder / f"{number}.arrow"
 
 
-def with_scores(table: Any, scores: npt.NDArray[np.float32], name: str) -> Any:
-    """Return the table with one column more."""
-    return table.append_column(name, pa.array(scores, pa.float32()))
+def with_scores(table: Any, scores: npt.NDArray[np.float32], names: list[str]) -> Any:
+    """Return the table with a column more for each name."""
+    for name, column in zip(names, scores.reshape(len(scores), len(names)).T, strict=True):
+        table = table.append_column(name, pa.array(np.ascontiguousarray(column), pa.float32()))
+    return table

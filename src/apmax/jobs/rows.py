@@ -6,29 +6,36 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from apmax.data.tables import Source, Target, by_group, by_time, parsing, stratified
-from apmax.data.tables.encoder import shown
+from apmax.jobs.holding import hold_out
+from apmax.jobs.sources import AnySource, open_source
 from apmax.jobs.spec import DataSpec
-from apmax.kinds import KINDS, Encoder, as_dataset
+from apmax.jobs.targets import Labels, Targets, any_known, any_positive, has_column
+from apmax.kinds import KINDS, Encoder, encode
 from apmax.train import Data
-
-Labels = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a file with their labels; those without a label are left out and counted."""
+    """Rows of a file with their labels; those without a label are left out and counted.
+
+    `dataset` holds what the rows were read to, where all of a file is read at once.
+    """
 
     table: Any
     labels: Labels
-    unlabelled: int
+    dataset: Any = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def positives(self) -> int:
-        """How many are positive."""
-        return int(self.labels.sum())
+        """How many are positive, for any target."""
+        return int(any_positive(self.labels).sum())
+
+    def take(self, rows: Any) -> Rows:
+        """Return some of them."""
+        part = None if self.dataset is None else self.dataset.subset(rows)
+        return Rows(self.table.take(rows), self.labels[rows], part)
 
 
 @dataclass(frozen=True)
@@ -40,96 +47,94 @@ class Prepared:
 
     data: Data
     encoder: Encoder
-    target: Target
+    target: Targets
     train_rows: int
     train_positives: int
     facts: list[str]
     warnings: list[str]
+    test: Rows | None = None
 
 
-def read_rows(source: Source, target: Target, table: Any = None) -> Rows:
+def read_rows(source: AnySource, targets: Targets, spec: DataSpec, table: Any = None) -> Rows:
     """Return the labelled rows of a file.
 
     Raises:
         ValueError: No such column, no labelled rows, a class that is missing.
     """
+    targets.check_in(source)
     table = source.read() if table is None else table
-    labels = target.labels(table.column(has_column(source, target.name, "target")))
-    known = ~np.isnan(labels)
-    if not known.all():
-        table, labels = table.filter(known), labels[known]
-    for value, name in ((1, target.positive), (0, target.negative)):
-        if not (labels == value).any():
-            raise ValueError(f"{source.path} has no row whose {target.name!r} is {name!r}")
-    return Rows(table, labels, int((~known).sum()))
-
-
-def has_column(source: Source, name: str, what: str) -> str:
-    """Return `name` if the file has such a column.
-
-    Raises:
-        ValueError: It has not.
-    """
-    if name not in source.columns:
-        raise ValueError(f"{what}: {source.path} has no column {name!r}; its columns are {shown(source.columns)}")
-    return name
+    labels = targets.labels(table)
+    gather = KINDS[spec.kind].gather
+    if gather is not None:
+        found = gather(table, labels, spec)
+        rows = Rows(table.take(found.rows), labels[found.rows], found.dataset, tuple(found.warnings))
+    else:
+        known = any_known(labels)
+        rows = Rows(table, labels)
+        if not known.all():
+            line = f"{int((~known).sum()):,} rows without a {targets.names[0]!r} are left out"
+            rows = Rows(table.filter(known), labels[known], warnings=(line,))
+    for target, column in zip(targets.each, rows.labels.reshape(len(rows.labels), -1).T, strict=True):
+        for value, name in ((1, target.positive), (0, target.negative)):
+            if not (column == value).any():
+                raise ValueError(f"{source.path} has no row whose {target.name!r} is {name!r}")
+    return rows
 
 
 def prepare(spec: DataSpec, *, seed: int) -> Prepared:
     """Read the files, hold rows out, fit the encoder to the training rows only and encode."""
     kind = KINDS[spec.kind]
-    sources = {name: Source(path) for name in ("train", "valid", "test") if (path := getattr(spec, name)) is not None}
+    sources = {
+        name: open_source(path, smiles=spec.smiles)
+        for name in ("train", "valid", "test")
+        if (path := getattr(spec, name)) is not None
+    }
     for source in sources.values():
-        has_column(source, spec.target, "target")
+        for name in spec.targets:
+            has_column(source, name, "target")
     for name in ("group", "time"):
         if getattr(spec, name) is not None:
             has_column(sources["train"], getattr(spec, name), name)
     table = sources["train"].read()
-    target = Target.fit(spec.target, table.column(spec.target), positive=spec.positive)
-    rows = read_rows(sources["train"], target, table)
+    targets = Targets.fit(spec.targets, table, positive=spec.positive)
+    rows = read_rows(sources["train"], targets, spec, table)
+    warnings, test = list(rows.warnings), None
     if "valid" in sources:
-        train, valid, how = rows, read_rows(sources["valid"], target), sources["valid"].path.name
+        train, valid, how = rows, read_rows(sources["valid"], targets, spec), sources["valid"].path.name
+        warnings += [f"{how}: {line}" for line in valid.warnings]
     else:
-        first, second, how = hold_out(rows, spec, seed=seed)
-        train, valid = (Rows(rows.table.take(part), rows.labels[part], 0) for part in (first, second))
-    without = [name for name in (spec.target, spec.group, spec.time) if name is not None]
-    encoder = kind.fit(train.table, roles=spec.columns, without=without)
-    data = Data(
-        as_dataset(encoder.encode(train.table)),
-        as_dataset(encoder.encode(valid.table)),
-        labels=train.labels,
-        valid_labels=valid.labels,
+        parts = hold_out(rows.table, rows.labels, spec, seed=seed)
+        train, valid, how = rows.take(parts.train), rows.take(parts.valid), parts.how
+        test = None if parts.test is None else rows.take(parts.test)
+    without = [name for name in (*spec.targets, spec.group, spec.time) if name is not None]
+    encoder = kind.fit(train.table, spec, without)
+    first, second = (
+        encode(encoder, part.table).dataset if part.dataset is None else part.dataset for part in (train, valid)
     )
     facts = [
-        f"{sources['train'].path.name}: {len(rows.labels):,} rows, {rows.positives:,} positive "
-        f"({rows.positives / len(rows.labels):.2%}; {target.name} = {target.positive})",
-        f"train on {counted(train)}, choose by {counted(valid)} ({how})",
+        f"{sources['train'].path.name}: {len(rows.labels):,} rows, {described(rows, targets)}",
+        f"train on {counted(train)}, choose by {counted(valid)}"
+        + (f", test on {counted(test)}" if test is not None else "")
+        + f" ({how})",
         "; ".join(f"{len(names)} {plural(name, len(names))}" for name, names in encoder.summary().items() if names),
         *(f"left out: {name!r} ({reason})" for name, reason in encoder.left_out.items()),
     ]
-    warnings = [f"{rows.unlabelled:,} rows without a {target.name!r} are left out"] if rows.unlabelled else []
     warnings += kind.suspects(encoder, train.table, train.labels)
-    return Prepared(data, encoder, target, len(train.labels), train.positives, facts, warnings)
+    data = Data(first, second, labels=train.labels, valid_labels=valid.labels)
+    facts = [fact for fact in facts if fact]
+    return Prepared(data, encoder, targets, len(train.labels), train.positives, facts, warnings, test)
 
 
-def hold_out(rows: Rows, spec: DataSpec, *, seed: int) -> tuple[Any, Any, str]:
-    """Return the rows to train on, those to choose by, and how they were told apart."""
-    if spec.group is not None:
-        groups = np.asarray(parsing.words(rows.table.column(spec.group)).fill_null("").to_pylist())
-        return *by_group(rows.labels, groups, spec.share, seed=seed), f"whole groups of {spec.group!r}"
-    if spec.time is not None:
-        return *by_time(rows.labels, moments(rows.table.column(spec.time)), spec.share), f"the latest by {spec.time!r}"
-    return *stratified(rows.labels, spec.share, seed=seed), f"a random {spec.share:.0%} of each class"
-
-
-def moments(column: Any) -> npt.NDArray[np.float64]:
-    """Return a column of dates, or of numbers that count time, as numbers."""
-    if not parsing.is_date(column):
-        values, unreadable = parsing.numbers(column)
-        if unreadable == 0:
-            return values
-    form = "iso" if parsing.is_date(column) else parsing.date_format(parsing.words(column)) or "iso"
-    return parsing.seconds(column, form)[0]
+def described(rows: Rows, targets: Targets) -> str:
+    """Return in words how many rows are positive, for each target."""
+    if len(targets.each) == 1:
+        only = targets.each[0]
+        return f"{rows.positives:,} positive ({rows.positives / len(rows.labels):.2%}; {only.name} = {only.positive})"
+    measured = zip(targets.each, rows.labels.T, strict=True)
+    return "positive " + ", ".join(
+        f"{target.name} {int((column == 1).sum()):,} of {int((~np.isnan(column)).sum()):,}"
+        for target, column in measured
+    )
 
 
 def counted(rows: Rows) -> str:

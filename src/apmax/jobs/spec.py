@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from apmax import config, extras, validation
 from apmax.config import Run
 from apmax.config.table import Table, from_table, to_table
+from apmax.jobs.sources import is_smi
 from apmax.jobs.toml import parse
 from apmax.jobs.wishes import Wishes, change_run, set_value
 from apmax.kinds import KINDS
@@ -20,40 +21,83 @@ class DataSpec(Table):
 
     Args:
         train: File of the rows to learn from.
-        target: The column to be predicted.
+        target: The column to be predicted, or several.
         kind: An entry of `KINDS`.
         valid: File of rows to choose by; without it `share` of the training rows are held out.
         test: File of rows that are scored once, at the very end.
         positive: The target's value that counts as positive, where that is not plain.
         group: A column whose groups are held out whole.
         time: A column by which the latest rows are held out.
-        share: How much is held out.
+        split: How else rows are held out: "stratified" if nothing is said, "random", or one of the kind's groupings.
+        share: How much is held out to choose by.
+        test_share: How much is held out for the test, in the same way.
         columns: What some columns are, by name.
+        smiles: The column of molecules.
+        on_error: "skip" molecules that cannot be read, or "raise".
+        levels: Read what multi-level networks need.
     """
 
     train: str
-    target: str
+    target: str | tuple[str, ...]
     kind: str = "table"
     valid: str | None = None
     test: str | None = None
     positive: str | None = None
     group: str | None = None
     time: str | None = None
+    split: str | None = None
     share: float = 0.2
+    test_share: float = 0.0
     columns: Mapping[str, str] = field(default_factory=dict)
+    smiles: str | None = None
+    on_error: str | None = None
+    levels: bool | None = None
 
-    _floats = ("share",)
+    _floats = ("share", "test_share")
 
     def check(self) -> None:
-        """Raise for an unknown kind, and for ways of holding out that exclude each other."""
-        validation.choice("data.kind", self.kind, KINDS)
+        """Raise for an unknown kind, keys of another kind, and ways of holding out that exclude each other."""
+        kind = KINDS[validation.choice("data.kind", self.kind, KINDS)]
+        self._set("target", self.targets[0] if len(self.targets) == 1 else self.targets)
+        for name in sorted(set().union(*(each.takes for each in KINDS.values())) - kind.takes):
+            if getattr(self, name):
+                others = [other for other, each in KINDS.items() if name in each.takes]
+                option = f"--{'column' if name == 'columns' else name.replace('_', '-')}"
+                raise ValueError(f"{option} is for data of kind {' or '.join(others)}; these are of kind {self.kind}")
+        if len(set(self.targets)) < len(self.targets):
+            raise ValueError(f"target must name every column once, got {', '.join(self.targets)}")
+        if len(self.targets) > 1 and not kind.several_targets:
+            raise ValueError(f"data of kind {self.kind} have one target, got {', '.join(self.targets)}")
+        for name in ("train", "valid", "test"):
+            if is_smi(getattr(self, name) or ""):
+                raise ValueError(
+                    f"{name}: a .smi file holds no labels; give a csv with the columns --smiles and --target"
+                )
+        if self.on_error is not None:
+            validation.choice("data.on_error", self.on_error, ("skip", "raise"))
+        if self.split is not None:
+            validation.choice("data.split", self.split, ("stratified", "random", *kind.groupings))
+        self._check_shares()
+        for name in ("group", "time"):
+            if getattr(self, name) in self.targets:
+                raise ValueError(f"{name} must be another column than the target {getattr(self, name)!r}")
+
+    def _check_shares(self) -> None:
         validation.interval("data.share", self.share, 0, 1, closed="neither")
-        ways = [name for name in ("valid", "group", "time") if getattr(self, name) is not None]
+        validation.interval("data.test_share", self.test_share, 0, 1, closed="left")
+        if self.share + self.test_share >= 1:
+            raise ValueError(f"share {self.share:g} and test_share {self.test_share:g} leave no rows to train on")
+        ways = [name for name in ("valid", "group", "time", "split") if getattr(self, name) is not None]
         if len(ways) > 1:
             raise ValueError(f"{' and '.join(ways)} exclude each other: each says which rows are held out to choose by")
-        for name in ("group", "time"):
-            if getattr(self, name) == self.target:
-                raise ValueError(f"{name} must be another column than the target {self.target!r}")
+        other = [name for name in ("valid", "test") if getattr(self, name) is not None]
+        if self.test_share and other:
+            raise ValueError(f"{other[0]} and test_share exclude each other: name files for both, or for neither")
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The columns to be predicted."""
+        return (self.target,) if isinstance(self.target, str) else tuple(self.target)
 
 
 @dataclass(frozen=True)
@@ -87,7 +131,21 @@ def data_spec(table: Mapping[str, Any], wishes: Wishes) -> DataSpec:
             raise ValueError(
                 f"{option} is needed: {'--target COLUMN' if name == 'target' else 'DATA'}, or [data] {name}"
             )
-    return from_table(DataSpec, fields, "[data]")
+    if "kind" not in fields:
+        molecules = fields.get("smiles") or is_smi(fields["train"])
+        fields["kind"] = "molecules" if molecules else DataSpec.kind
+    spec = from_table(DataSpec, fields, "[data]")
+    # A model that needs more of the data says so here, where all who read them look.
+    needed: dict[str, Any] = dict(KINDS[spec.kind].needs.get(model_table(table, wishes).get("name", ""), {}))
+    return replace(spec, **needed)
+
+
+def model_table(table: Mapping[str, Any], wishes: Wishes) -> dict[str, Any]:
+    """Return the [model] of a job's table, with what was wished for."""
+    options = dict(table.get("model", {}))
+    for path, value in wishes.settings("model"):
+        set_value(options, path, value)
+    return options
 
 
 def resolve(table: Mapping[str, Any], wishes: Wishes, data: DataSpec, *, rows: int, positives: int) -> Job:
@@ -98,11 +156,9 @@ def resolve(table: Mapping[str, Any], wishes: Wishes, data: DataSpec, *, rows: i
     >>> [(stage.name, stage.epochs, stage.optimizer.lr) for stage in job.run.stages]
     [('ce', 51, 0.003), ('ap + ce', 2, 0.001)]
     """
-    fields = {key: value for key, value in table.items() if key != "data"}
+    fields = {key: value for key, value in table.items() if key not in ("data", "model")}
     kind = KINDS[data.kind]
-    options = dict(fields.pop("model", {}))
-    for path, value in wishes.settings("model"):
-        set_value(options, path, value)
+    options = model_table(table, wishes)
     name = validation.choice("model.name", options.pop("name", next(iter(kind.models))), kind.models)
     own_stages = "stage" in fields or "recipe" in fields
     run = config.read_run(fields) if own_stages else config.Run(stages=tuple(kind.stages(rows, positives, name)))

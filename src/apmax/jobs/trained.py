@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,14 @@ import torch
 from torch import nn
 
 from apmax.checkpoint import write_atomic
-from apmax.data.tables import Report, Source, Target
 from apmax.jobs import spec
+from apmax.jobs.sources import AnySource
 from apmax.jobs.spec import Job
-from apmax.kinds import KINDS, Encoder, as_dataset
+from apmax.jobs.targets import Targets
+from apmax.kinds import KINDS, Encoder, RowReport, encode
 from apmax.train import Ensemble, predict
 
-VERSION = 1
-BATCH_ROWS = 8192
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -38,28 +38,45 @@ class Trained:
 
     job: Job
     encoder: Encoder
-    target: Target
+    target: Targets
     model: nn.Module
 
-    def score(self, table: Any, report: Report | None = None) -> npt.NDArray[np.float32]:
-        """Return the scores of a `pyarrow.Table`'s rows; what was strange about them is added to `report`."""
-        dataset = as_dataset(self.encoder.encode(table, report))
-        if not len(dataset):
-            return np.empty(0, np.float32)
-        scores: npt.NDArray[np.float32] = predict(self.model, dataset, batch_size=BATCH_ROWS).float().numpy()
+    def score(self, table: Any, report: RowReport | None = None) -> npt.NDArray[np.float32]:
+        """Return the scores of a `pyarrow.Table`'s rows, (rows,) or (rows, targets), NaN where a row cannot be read.
+
+        What was strange about them is added to `report`.
+        """
+        encoded = encode(self.encoder, table, report)
+        count = len(self.target.each)
+        scores = np.full((table.num_rows,) if count == 1 else (table.num_rows, count), np.nan, np.float32)
+        if len(encoded.rows):
+            batch = KINDS[self.job.data.kind].batch_rows
+            scores[encoded.rows] = predict(self.model, encoded.dataset, batch_size=batch).float().numpy()
         return scores
 
-    def scored(self, source: Source, report: Report) -> Iterator[tuple[Any, npt.NDArray[np.float32]]]:
+    def reading(self, smiles: str | None) -> Trained:
+        """Return the model for files whose column of molecules has another name; None: the name it was trained with.
+
+        Raises:
+            ValueError: It was not trained on molecules.
+        """
+        if smiles is None:
+            return self
+        if "smiles" not in KINDS[self.job.data.kind].takes:
+            raise ValueError(f"--smiles is for models of molecules; this one is of kind {self.job.data.kind}")
+        return replace(self, encoder=replace(self.encoder, smiles=smiles))  # type: ignore[type-var]
+
+    def scored(self, source: AnySource, report: RowReport) -> Iterator[tuple[Any, npt.NDArray[np.float32]]]:
         """Yield the file's rows in chunks, each with its scores."""
         for chunk in source.chunks():
             yield chunk, self.score(chunk, report)
 
 
-def save(directory: Path, job: Job, encoder: Encoder, target: Target) -> None:
+def save(directory: Path, job: Job, encoder: Encoder, target: Targets) -> None:
     """Write what is known before training."""
     directory.mkdir(parents=True, exist_ok=True)
     write_atomic(directory / "run.toml", spec.dumps(job).encode())
-    facts = {"version": VERSION, "kind": job.data.kind, "target": asdict(target), "encoder": encoder.to_table()}
+    facts = {"version": VERSION, "kind": job.data.kind, "targets": target.to_table(), "encoder": encoder.to_table()}
     write_atomic(directory / "encoder.json", (json.dumps(facts, indent=1) + "\n").encode())
 
 
@@ -68,7 +85,7 @@ def load(directory: str | os.PathLike[str]) -> Trained:
 
     Raises:
         FileNotFoundError: There is no training, or it has not come to its end.
-        ValueError: It is of a newer apmax.
+        ValueError: It is of another version of apmax, or of the features that its kind of data are read to.
     """
     place = Path(directory)
     if not (place / "encoder.json").exists():
@@ -76,6 +93,10 @@ def load(directory: str | os.PathLike[str]) -> Trained:
     facts = json.loads((place / "encoder.json").read_text(encoding="utf-8"))
     if facts["version"] > VERSION:
         raise ValueError(f"{directory} was written by a newer apmax: upgrade apmax to read it")
+    if facts["version"] < VERSION:
+        raise ValueError(
+            f"{directory} was written by an older apmax: train it again (apmax train {directory}/run.toml)"
+        )
     job = spec.loads((place / "run.toml").read_text(encoding="utf-8"))
     kind = KINDS[facts["kind"]]
     encoder = kind.restore(facts["encoder"])
@@ -90,4 +111,4 @@ def load(directory: str | os.PathLike[str]) -> Trained:
         members.append(member)
     model = members[0] if count == 1 else Ensemble(members)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return Trained(job, encoder, Target(**facts["target"]), model.eval().to(device))
+    return Trained(job, encoder, Targets.from_table(facts["targets"]), model.eval().to(device))

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 
 from apmax.checkpoint import write_atomic
-from apmax.data.tables import Report, Source
 from apmax.jobs import trained
-from apmax.jobs.evaluation import Evaluation, evaluate
-from apmax.jobs.rows import prepare, read_rows
+from apmax.jobs.evaluation import Evaluations, evaluate_targets
+from apmax.jobs.rows import prepare
+from apmax.jobs.sources import open_source
 from apmax.jobs.spec import Job, data_spec, loads, resolve
 from apmax.jobs.wishes import Wishes
-from apmax.kinds import KINDS
+from apmax.kinds import KINDS, RowReport
 from apmax.train import Record, fit, predict
 
 FILES = ("train", "valid", "test")
@@ -31,8 +31,8 @@ class Outcome:
     """How a training ended: the chosen model on the rows it was chosen by and, once, on the test rows."""
 
     directory: Path
-    valid: Evaluation
-    test: Evaluation | None
+    valid: Evaluations
+    test: Evaluations | None
     records: list[Record]
     chosen: list[dict[str, Any]]
     warnings: list[str]
@@ -91,11 +91,14 @@ def train(
         # Again where it was resumed, and only now: the trainer has agreed that it is the same run, with more epochs.
         trained.save(directory, job, prepared.encoder, prepared.target)
     scorer = trained.Trained(job, prepared.encoder, prepared.target, result.model)
-    valid = evaluate(predict(result.model, prepared.data.valid).numpy(), np.asarray(prepared.data.valid_labels))
-    test, report = None, Report()
+    valid_scores = predict(result.model, prepared.data.valid).numpy()
+    valid = evaluate_targets(valid_scores, np.asarray(prepared.data.valid_labels), prepared.target.names)
+    test, report = None, RowReport(strict=data.on_error == "raise")
+    held = None if prepared.test is None else prepared.test.table
     if data.test is not None:
-        rows = read_rows(Source(data.test), prepared.target)
-        test = evaluate(scorer.score(rows.table, report), rows.labels)
+        held = open_source(data.test, smiles=data.smiles).read()
+    if held is not None:
+        test = evaluate_targets(scorer.score(held, report), prepared.target.labels(held), prepared.target.names)
     members = [directory] if job.run.ensemble == 1 else [directory / f"member-{k}" for k in range(job.run.ensemble)]
     outcome = Outcome(directory, valid, test, result.records, [chosen_in(m) for m in members], report.lines())
     if first:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class Augment:
         ValueError: An argument out of range, or both `pad` and `area`.
 
     >>> Augment(pad=4).geometry(torch.zeros(2, 32, 32, 3, dtype=torch.uint8), np.full((2, DRAWS), 0.5)).shape
-    torch.Size([2, 3, 32, 32])
+    torch.Size([2, 32, 32, 3])
     """
 
     pad: int = 0
@@ -61,16 +62,21 @@ class Augment:
                 raise ValueError("pad and area are two ways to crop: give one of them")
 
     def geometry(self, images: Tensor, draws: Draws) -> Tensor:
-        """Return crops and mirror images of uint8 images (B, H, W, channels) as uint8 (B, channels, H, W)."""
+        """Return crops and mirror images of uint8 images (B, H, W, channels), a new tensor of that shape."""
         if self.area is not None:
             moved = self._resized(images, draws)
-        elif self.pad:
-            moved = self._shifted(images, draws)
         else:
-            moved = images.permute(0, 3, 1, 2)
+            moved = self._shifted(images, draws) if self.pad else images.clone()
         if self.flip:
-            moved = _mirrored(moved, 3, draws[:, _FLIP])
-        return _mirrored(moved, 2, draws[:, _UPSIDE]) if self.upside_down else moved
+            _mirror(moved, 2, draws[:, _FLIP])
+        if self.upside_down:
+            _mirror(moved, 1, draws[:, _UPSIDE])
+        return moved
+
+    @property
+    def recolours(self) -> bool:
+        """Whether `colour` does anything."""
+        return bool(self.brightness or self.contrast or self.saturation)
 
     def colour(self, images: Tensor, draws: Draws) -> None:
         """Change brightness, contrast and saturation of floating images (B, channels, H, W) of 0 to 255, in place.
@@ -81,8 +87,6 @@ class Augment:
         Raises:
             ValueError: Contrast or saturation of images that have not three channels.
         """
-        if not (self.brightness or self.contrast or self.saturation):
-            return
         if (self.contrast or self.saturation) and images.shape[1] != 3:
             raise ValueError(f"contrast and saturation need images of 3 channels, got {images.shape[1]}")
         spreads = np.array([self.brightness, self.contrast, self.saturation])
@@ -100,15 +104,18 @@ class Augment:
     def _shifted(self, images: Tensor, draws: Draws) -> Tensor:
         count, height, width, channels = images.shape
         pad, places = self.pad, 2 * self.pad + 1
-        padded = images.new_zeros(count, height + 2 * pad, width + 2 * pad, channels)
-        padded[:, pad : pad + height, pad : pad + width] = images
-        windows = padded.unfold(1, height, 1).unfold(2, width, 1)
-        top, left = (torch.from_numpy((draws[:, column] * places).astype(np.int64)) for column in (_TOP, _LEFT))
-        return windows[torch.arange(count), top, left]
+        padded = np.zeros((count, height + 2 * pad, width + 2 * pad, channels), np.uint8)
+        padded[:, pad : pad + height, pad : pad + width] = images.numpy()
+        top, left = ((draws[:, column] * places).astype(np.int64) for column in (_TOP, _LEFT))
+        # A line of a crop is a run of bytes of the padded lines; all runs are gathered at once.
+        line = np.arange(count)[:, None] * (height + 2 * pad) + top[:, None] + np.arange(height)
+        starts = (line * (width + 2 * pad) + left[:, None]) * channels
+        runs = np.lib.stride_tricks.sliding_window_view(padded.reshape(-1), width * channels)
+        return torch.from_numpy(runs[starts].reshape(images.shape))
 
     def _resized(self, images: Tensor, draws: Draws) -> Tensor:
         assert self.area is not None
-        count, height, width, channels = images.shape
+        _, height, width, _ = images.shape
         share = self.area[0] + (self.area[1] - self.area[0]) * draws[:, _AREA]
         low, high = (math.log(end) for end in self.aspect)
         aspect = np.exp(low + (high - low) * draws[:, _ASPECT])
@@ -116,13 +123,13 @@ class Augment:
         columns = np.clip(np.rint(width * np.sqrt(share * aspect)), 1, width).astype(np.int64)
         tops = (draws[:, _TOP] * (height - rows + 1)).astype(np.int64)
         lefts = (draws[:, _LEFT] * (width - columns + 1)).astype(np.int64)
-        result = images.new_empty(count, height, width, channels).permute(0, 3, 1, 2)
+        result = torch.empty_like(images)
         # Rectangles of different sizes: each is resized on its own, in 8 bits.
         for number, (top, left, tall, wide) in enumerate(zip(tops, lefts, rows, columns, strict=True)):
-            part = images[number, top : top + tall, left : left + wide].permute(2, 0, 1)[None]
             # torch resizes 8-bit images that keep a pixel's channels together twice as fast.
-            dense = part.contiguous(memory_format=torch.channels_last)
-            result[number] = nn.functional.interpolate(dense, (height, width), mode="bilinear", antialias=True)[0]
+            part = images[number, top : top + tall, left : left + wide].contiguous().permute(2, 0, 1)[None]
+            resized = nn.functional.interpolate(part, (height, width), mode="bilinear", antialias=True)
+            result[number] = resized[0].permute(1, 2, 0)
         return result
 
 
@@ -130,8 +137,8 @@ class Augment:
 class Normalise:
     """From 0 … 255 to (value / 255 − mean) / std, per channel.
 
-    >>> Normalise((0.5,), (0.25,))(torch.tensor([[[[0.0, 255.0]]]]))
-    tensor([[[[-2.,  2.]]]])
+    >>> Normalise((0.5,), (0.25,))(torch.tensor([[[[0.0], [255.0]]]])).flatten()
+    tensor([-2.,  2.])
     """
 
     mean: tuple[float, ...]
@@ -142,11 +149,14 @@ class Normalise:
             raise ValueError(f"mean and std must be one number per channel, std positive, got {self.mean}, {self.std}")
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Normalise floating images (B, channels, H, W) of 0 to 255 in place, and return them."""
-        if images.shape[1] != len(self.mean):
-            raise ValueError(f"mean has {len(self.mean)} channels, the images have {images.shape[1]}")
-        mean, std = (images.new_tensor(values).mul_(255)[:, None, None] for values in (self.mean, self.std))
-        return images.sub_(mean).div_(std)
+        """Normalise floating, contiguous images (B, H, W, channels) of 0 to 255 in place, and return them."""
+        _, _, width, channels = images.shape
+        if channels != len(self.mean):
+            raise ValueError(f"mean has {len(self.mean)} channels, the images have {channels}")
+        # By whole lines, as runs of three are too short to be fast.
+        factor, summand = _line(self, width)
+        images.view(-1, width * channels).mul_(factor).add_(summand)
+        return images
 
 
 def _range(name: str, ends: Any, most: float) -> None:
@@ -155,9 +165,19 @@ def _range(name: str, ends: Any, most: float) -> None:
         raise ValueError(f"{name} must be two numbers, 0 < low <= high{' <= 1' if most == 1 else ''}, got {ends}")
 
 
-def _mirrored(images: Tensor, axis: int, draws: Draws) -> Tensor:
-    chosen = torch.from_numpy(draws < 0.5)
-    return torch.where(chosen[:, None, None, None], images.flip(axis), images)
+def _mirror(images: Tensor, axis: int, draws: Draws) -> None:
+    chosen = np.flatnonzero(draws < 0.5)
+    pixels = images.numpy()
+    # As (B, channels, H, W), for which torch has a fast way to mirror 8-bit images.
+    planes = torch.from_numpy(pixels[chosen]).permute(0, 3, 1, 2).flip(axis + 1)
+    pixels[chosen] = planes.permute(0, 2, 3, 1).numpy()
+
+
+@lru_cache(maxsize=32)
+def _line(normalise: Normalise, width: int) -> tuple[Tensor, Tensor]:
+    """Return factor and summand for each number of a line of `width` pixels."""
+    mean, std = (torch.tensor(values, dtype=torch.float64) for values in (normalise.mean, normalise.std))
+    return (1 / (255 * std)).float().repeat(width), (-mean / std).float().repeat(width)
 
 
 CIFAR = Normalise((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))

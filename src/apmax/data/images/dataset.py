@@ -35,8 +35,31 @@ class Picture:
         return self.dataset.read([self.row])[0]
 
 
-def collate(pictures: Sequence[Picture], **_: Any) -> Tensor:
+class Labelled(tuple[Picture, Tensor]):
+    """A picture and its label."""
+
+    __slots__ = ()
+
+
+class Pictures(Sequence[Any]):
+    """The items of a batch, which are made only where somebody looks at them one by one."""
+
+    def __init__(self, dataset: ImageDataset, rows: npt.NDArray[np.int64]) -> None:
+        self.dataset, self.rows = dataset, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place: Any) -> Any:
+        row = int(self.rows[place])
+        picture = Picture(self.dataset, row)
+        return picture if self.dataset.labels is None else Labelled((picture, self.dataset.labels[row]))
+
+
+def collate_pictures(pictures: Sequence[Picture], **_: Any) -> Tensor:
     """Return the images of a batch, (B, channels, H, W)."""
+    if isinstance(pictures, Pictures):
+        return pictures.dataset.read(pictures.rows)
     parts = [
         dataset.read([picture.row for picture in group])
         for dataset, group in groupby(pictures, key=lambda picture: picture.dataset)
@@ -44,8 +67,15 @@ def collate(pictures: Sequence[Picture], **_: Any) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
+def collate_labelled(items: Sequence[Labelled], **_: Any) -> list[Tensor]:
+    """Return the images of a batch, (B, channels, H, W), and their labels, (B,) or (B, tasks)."""
+    if isinstance(items, Pictures) and items.dataset.labels is not None:
+        return [items.dataset.read(items.rows), items.dataset.labels[torch.from_numpy(items.rows)]]
+    return [collate_pictures([picture for picture, _ in items]), torch.stack([label for _, label in items])]
+
+
 # With this torch's own loader joins pictures, also from a `Subset` or an `Indexed`, without being told how.
-default_collate_fn_map[Picture] = collate
+default_collate_fn_map |= {Picture: collate_pictures, Labelled: collate_labelled}
 
 
 class ImageDataset(Dataset[Any]):
@@ -116,37 +146,38 @@ class ImageDataset(Dataset[Any]):
         """What the images are called: their paths, or their places in the store."""
         return [str(place) if self._names is None else self._names[place] for place in self.places.tolist()]
 
-    def read(self, rows: Sequence[int]) -> Tensor:
-        """Return the augmented, normalised images of these rows, float32 (B, channels, H, W)."""
+    def read(self, rows: Sequence[int] | npt.NDArray[np.int64]) -> Tensor:
+        """Return the augmented, normalised images of these rows, float32 (B, channels, H, W).
+
+        In memory a pixel's channels are together, as the store has them (torch's `channels_last`).
+        """
         index = self._checked(rows)
         height, width, channels = self.store.shape
-        result = torch.empty(len(index), channels, height, width)
-        augment = self.augment if self.epoch >= 0 else None
+        result = torch.empty(len(index), height, width, channels)
         # Few large images at a time, so that what is between stays in the processor's cache.
         step = max(1, _CHUNK // max(height * width * channels, 1))
         for first in range(0, len(index), step):
-            part, floating = index[first : first + step], result[first : first + step]
-            images = torch.from_numpy(self.store.take(self.places[part]))
-            if augment is None:
-                floating.copy_(images.permute(0, 3, 1, 2))
-            else:
-                draws = uniforms(self.seed, self.epoch, part, DRAWS)
-                floating.copy_(augment.geometry(images, draws))
-                augment.colour(floating, draws)
-            self.normalise(floating)
-        return result
+            self._read_into(result[first : first + step], index[first : first + step])
+        return result.permute(0, 3, 1, 2)
+
+    def _read_into(self, result: Tensor, index: npt.NDArray[np.int64]) -> None:
+        images = torch.from_numpy(self.store.take(self.places[index]))
+        if self.augment is not None and self.epoch >= 0:
+            draws = uniforms(self.seed, self.epoch, index, DRAWS)
+            images = self.augment.geometry(images, draws)
+            if self.augment.recolours:
+                planes = images.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
+                self.augment.colour(planes, draws)
+                images = planes.permute(0, 2, 3, 1)
+        self.normalise(result.copy_(images))
 
     def __getitem__(self, row: int) -> Any:
         image = self.read([row])[0]
         return image if self.labels is None else (image, self.labels[row])
 
-    def __getitems__(self, rows: list[int]) -> list[Any]:
+    def __getitems__(self, rows: list[int]) -> Sequence[Any]:
         """Return the pictures of a batch: nothing is read before they are joined."""
-        index = self._checked(rows)
-        pictures = [Picture(self, row) for row in index.tolist()]
-        if self.labels is None:
-            return pictures
-        return list(zip(pictures, self.labels[torch.from_numpy(index)].unbind(), strict=True))
+        return Pictures(self, self._checked(rows))
 
     def subset(self, rows: Any, *, augment: Augment | None = None) -> ImageDataset:
         """Return the data set of these rows, whose own rows count from 0, with another augmentation or none."""

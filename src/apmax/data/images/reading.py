@@ -112,7 +112,7 @@ def read_csv(
         raise ValueError("targets must name at least one column of labels")
     table = read_table(path, column, targets=wanted)
     base = Path(path).parent if root is None else Path(root)
-    known: npt.NDArray[np.bool_] = ~np.isnan(table.labels).all(axis=1, keepdims=True)[:, 0]
+    known = np.asarray(~np.isnan(table.labels).all(axis=1))
     files = [str(base / f"{name}{ending}") for name, good in zip(table.smiles, known, strict=True) if good]
     if not files:
         raise ValueError(f"{path} has no row with a label in {', '.join(wanted)}")

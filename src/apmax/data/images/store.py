@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 Pixels = npt.NDArray[np.uint8]
+_RESIDENT = 256 << 20
 
 
 class ImageStore:
@@ -34,6 +36,7 @@ class ImageStore:
             raise ValueError(f"pixels must be a uint8 array of shape (n, H, W, channels), got {found}")
         self.pixels: Pixels = pixels
         self.path = path
+        self._touched = 0
 
     @classmethod
     def open(cls, path: str | PathLike[str]) -> ImageStore:
@@ -52,7 +55,19 @@ class ImageStore:
 
     def take(self, places: Any) -> Pixels:
         """Return a copy of these images, (B, H, W, channels)."""
-        return np.asarray(self.pixels[np.asarray(places, dtype=np.int64)])
+        images = np.asarray(self.pixels[np.asarray(places, dtype=np.int64)])
+        if self.path is not None:
+            self._touched += images.nbytes
+            if self._touched > _RESIDENT:
+                self._let_go()
+        return images
+
+    def _let_go(self) -> None:
+        """Unmap what was read, which stays in the system's cache but no longer counts as this process's memory."""
+        self._touched = 0
+        mapping = getattr(self.pixels, "_mmap", None)
+        if mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
+            mapping.madvise(mmap.MADV_DONTNEED)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.path is not None:

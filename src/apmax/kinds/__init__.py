@@ -1,0 +1,14 @@
+"""What can be learnt from: a kind of data is one entry in the table `KINDS`.
+
+All commands read rows from files; a kind says what a row becomes (its encoder), which networks take that, and which
+stages they are trained in if nothing else is asked for.
+"""
+
+from apmax.kinds.base import Encoder, Gathered, Kind
+from apmax.kinds.encoded import Encoded, Refused, RowReport, encode
+from apmax.kinds.molecules import MOLECULES
+from apmax.kinds.tables import TABLE
+
+KINDS: dict[str, Kind] = {"table": TABLE, "molecules": MOLECULES}
+
+__all__ = ["KINDS", "Encoded", "Encoder", "Gathered", "Kind", "Refused", "RowReport", "encode"]

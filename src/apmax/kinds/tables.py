@@ -1,0 +1,59 @@
+"""Tables: rows of numbers, categories and dates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from apmax.config import RECIPES, Stage
+from apmax.data.tables import TableEncoder, leaks
+from apmax.kinds.base import Kind, Labels
+from apmax.models.tables import MODELS
+
+
+def stages(rows: int, positives: int, model: str) -> Sequence[Stage]:
+    """Return the default recipe, as long as a table of that size needs: some thousand steps, then an AP stage.
+
+    >>> [(stage.name, stage.epochs, stage.sampler.num_pos) for stage in stages(10_000, 200, "mlp")]
+    [('ce', 51, 4), ('ap + ce', 13, 16)]
+    """
+    batch_size = 128 if rows >= 2048 else 64
+    steps = math.ceil(rows / batch_size)
+    epochs = min(max(math.ceil(4000 / steps), 5), 100)
+    return RECIPES["default"](
+        lr=1e-2 if model == "linear" else 1e-3,
+        epochs=epochs,
+        joint_epochs=min(max(math.ceil(1000 / steps), 3), 20),
+        batch_size=batch_size,
+        num_pos=max(1, min(batch_size // 8, positives)),
+        ema=0.999 if steps * epochs >= 4000 else 0.99,
+        patience=max(5, epochs // 3),
+    )
+
+
+def suspects(encoder: Any, table: Any, labels: Labels) -> list[str]:
+    """Return a line for each column that alone separates the classes."""
+    return [
+        f"possible leakage: column {leak.name!r} alone separates the classes (AUROC {leak.auroc:.4f} by its {leak.by})"
+        f"; if it is written after the outcome, leave it out: --column {leak.name}=drop"
+        for leak in leaks(encoder, table, labels)
+    ]
+
+
+def fit(table: Any, data: Any, without: Sequence[str]) -> TableEncoder:
+    """Return the encoder of these training rows."""
+    return TableEncoder.fit(table, roles=data.columns, without=without)
+
+
+TABLE = Kind(
+    title="rows of numbers, categories and dates",
+    fit=fit,
+    restore=TableEncoder.from_table,
+    shape=lambda encoder: encoder.sizes,
+    models=MODELS,
+    stages=stages,
+    takes=frozenset({"columns"}),
+    suspects=suspects,
+    threads=1,
+)
