@@ -29,14 +29,18 @@ def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
         assert (page.parent / link).exists(), f"{page.name} links to {link}"
 
 
+def own_loop() -> str:
+    return next(block for block in blocks(ROOT / "README.md") if "PositiveBatchSampler" in block)
+
+
 def test_own_loop_of_the_readme_learns(capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(blocks(ROOT / "README.md")[0], "README.md", "exec"), {})
+    exec(compile(own_loop(), "README.md", "exec"), {})
     reached = float(re.search(r"AP ([\d.]+)", capsys.readouterr().out).group(1))
     assert reached > 0.2
 
 
 def test_own_loop_of_the_readme_is_short() -> None:
-    loop = blocks(ROOT / "README.md")[0].split("model, data")[1]
+    loop = own_loop().split("model, data")[1]
     assert len(loop.strip().splitlines()) <= 13
 
 

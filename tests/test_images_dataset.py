@@ -73,6 +73,14 @@ def test_every_shift_and_mirror_image_occurs():
     assert all(abs(share - (2 if place % 5 == 2 else 1) / 18) < 0.03 for place, share in shares.items())
 
 
+def test_mirror_images_are_left_right_and_top_bottom():
+    pixels = some_pixels(12, 6, 5)
+    images = ImageDataset(pixels, augment=Augment(upside_down=True), normalise=PLAIN).read(range(12))
+    for image, plain, own in zip(images.numpy(), pixels, uniforms(0, 0, range(12), DRAWS), strict=True):
+        expected = plain[:: -1 if own[3] < 0.5 else 1, :: -1 if own[2] < 0.5 else 1]
+        np.testing.assert_allclose(image.transpose(1, 2, 0), expected, atol=1e-3)
+
+
 def test_without_augmentation_pixels_are_only_normalised():
     pixels = some_pixels()
     images = ImageDataset(pixels, normalise=IMAGENET).read([3])
@@ -251,6 +259,11 @@ def test_wrong_arguments_are_named(call, message):
 def test_row_outside_is_an_index_error():
     with pytest.raises(IndexError, match="row 3 of a data set of 3 rows"):
         ImageDataset(some_pixels(3))[3]
+
+
+def test_mask_is_not_taken_for_rows():
+    with pytest.raises(IndexError, match="of a mask take"):
+        ImageDataset(some_pixels(3)).subset([True, False, True])
 
 
 def test_draws_are_uniform_and_independent_of_neighbours():

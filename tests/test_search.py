@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apmax.exact import pair_sums
-from apmax.exact.search import edges_at_or_below, edges_below
+from apmax.exact.search import edges_at_or_below, edges_below, members
 
 # Few distinct values, so that ties between scores and edges are common.
 NUMBERS = st.sampled_from([-1e30, -1.5, -1.0, -0.0, 0.0, 0.5, 1.0, 1e30]) | st.floats(-2, 2)
@@ -42,3 +42,17 @@ def test_an_unchecked_score_that_is_no_number_does_not_pass_for_one(bad: float) 
     positive = (torch.arange(2000) % 10 == 0).float()
     sums = pair_sums(scores, scores[::10], positive, 1 - positive, surrogate="smooth_step", method="bucket")
     assert bool(sums.isnan().all())
+
+
+@pytest.mark.parametrize("size", [50, 3000], ids=["few", "many"])
+@pytest.mark.parametrize("table_size", [3, 5000], ids=["short table", "long table"])
+@given(seed=st.integers(0, 1000), repeated=st.booleans())
+def test_members_are_the_values_that_stand_in_the_table(size: int, table_size: int, seed: int, repeated: bool) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randperm(20_000, generator=generator)[:size]
+    if repeated:
+        values[0] = values[-1]
+    table = torch.randperm(20_000, generator=generator)[:table_size].sort().values
+    found, distinct = members(torch.cat([table, torch.tensor([10**9])]), values)
+    assert found.tolist() == torch.isin(values, table).tolist()
+    assert not (distinct and repeated)

@@ -41,6 +41,32 @@ def edges_below(edges: Tensor, values: Tensor) -> Tensor:
     return _count(edges, values, strictly=True)
 
 
+def members(table: Tensor, values: Tensor) -> tuple[Tensor, bool]:
+    """Return which of `values` (n,) stand in the sorted `table`, and whether it is known that no value comes twice.
+
+    The last entry of the table must not be below any value.
+
+    >>> members(torch.tensor([1, 3]), torch.tensor([3, 2]))
+    (tensor([ True, False]), False)
+    """
+    if values.ndim == 1 and values.shape[0] >= _WORTH_SORTING and _on_host(values):
+        return _members_by_sorting(table.numpy(), values.numpy())
+    return table.take(torch.searchsorted(table, values.contiguous())) == values, False
+
+
+def _members_by_sorting(table: np.ndarray, values: np.ndarray) -> tuple[Tensor, bool]:
+    order = np.argsort(values)
+    ordered = values[order]
+    distinct = not (ordered[1:] == ordered[:-1]).any()
+    found = np.zeros(len(values), dtype=bool)
+    if distinct and len(table) <= len(values):
+        place = np.searchsorted(ordered, table)
+        found[order[place[ordered.take(place, mode="clip") == table]]] = True
+    else:
+        found[order] = table.take(np.searchsorted(table, ordered), mode="clip") == ordered
+    return torch.from_numpy(found), distinct
+
+
 def _count(edges: Tensor, values: Tensor, *, strictly: bool) -> Tensor:
     many = edges.ndim == values.ndim == 1 and values.shape[0] >= _WORTH_SORTING
     if many and _on_host(values):

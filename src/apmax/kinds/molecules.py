@@ -56,7 +56,7 @@ class MoleculeEncoder:
         """Return the molecules that RDKit can read; the others are added to `report`.
 
         Raises:
-            ValueError: There is no such column.
+            ValueError: There is no such column, or no molecule in it from the file's beginning on.
         """
         report = RowReport() if report is None else report
         smiles = texts(table, self.smiles)
@@ -67,6 +67,12 @@ class MoleculeEncoder:
         report.rows += len(smiles)
         stores = [chunk.store for chunk in chunks if len(chunk.store)]
         if not stores:
+            if report.refused and report.rows == len(smiles):
+                first = report.refused[0]
+                raise ValueError(
+                    f"no molecule could be read in column {self.smiles!r}, which begins with {first.value!r} "
+                    f"({first.reason}): name the column of SMILES (--smiles COLUMN)"
+                )
             return Encoded([], np.empty(0, np.int64))
         dataset = MoleculeDataset(Store.join(stores))
         return Encoded(dataset, dataset.table_rows)

@@ -87,6 +87,8 @@ class APLoss(Loss):
         self._maps: dict[tuple[int, int, torch.dtype], Uniform] = {}
         self._corrected = self.prevalence is not None
         self._said_no_positive = False
+        # The rows of the batch in hand, if checking it has shown that they all differ.
+        self._distinct: Tensor | None = None
         if surrogate in _UNBOUNDED and not sigmoid:
             warnings.warn(
                 f"surrogate {surrogate!r} measures average precision on scores in [0, 1] only: "
@@ -128,8 +130,10 @@ class APLoss(Loss):
     def faults(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
         """Return a scalar that is 0 if the batch is sound and its rows' labels are those of the training set."""
         if self.training and index is not None and labels.ndim == 1:
+            held, distinct = self.memory.holding(index)
+            self._distinct = index if distinct else None
             # A label that is neither 0 nor 1 differs from the training set's, whatever that is.
-            wrong = self._differ(labels, index) | (index.clamp(0, self.num_rows - 1) != index)
+            wrong = (held != labels) | (index.clamp(0, self.num_rows - 1) != index)
             fault = (scores * 0).add_(wrong).sum()
         else:
             fault = super().faults(scores, labels, self._rows_in_use(index))
@@ -164,7 +168,10 @@ class APLoss(Loss):
                 "index is needed for gamma < 1: the training-set row of every example (wrap the data set in "
                 "apmax.Indexed), or pass gamma=1 for a loss without memory"
             )
-        first = _first_occurrence(batch.rows) if self.training and batch.rows is not None else None
+        first = None
+        if self.training and batch.rows is not None and batch.rows is not self._distinct:
+            first = _first_occurrence(batch.rows)
+        self._distinct = None
         if first is not None and self._corrected:
             batch = batch._replace(positive=batch.positive * first, negative=batch.negative * first)
         size = batch.scores.shape[-1]

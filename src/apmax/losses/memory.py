@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from apmax.exact.search import edges_below
+from apmax.exact.search import edges_below, members
 
 
 class Memory(nn.Module):
@@ -62,6 +62,10 @@ class Memory(nn.Module):
     def holds(self, place: Tensor, key: Tensor) -> Tensor:
         """Return whether what `find` returned are rows of positives."""
         return self._rows.take(place) == key
+
+    def holding(self, rows: Tensor) -> tuple[Tensor, bool]:
+        """Return which rows (B,) of one task are positives, and whether it is known that none comes twice."""
+        return members(self._rows, rows)
 
     def read(self, place: Tensor) -> Tensor:
         """Return u at these places, (2, ...)."""

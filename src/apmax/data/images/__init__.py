@@ -1,1 +1,34 @@
 """Images: uint8 stores, batches augmented at once, the paper's sets, and folders of pictures."""
+
+from apmax.data.images.augment import CIFAR, IMAGENET, LARGE_IMAGES, SMALL_IMAGES, Augment, Normalise
+from apmax.data.images.cifar import cifar10, cifar100
+from apmax.data.images.contact_sheet import contact_sheet
+from apmax.data.images.dataset import ImageDataset
+from apmax.data.images.parts import ImageParts, Report
+from apmax.data.images.reading import augment_for, images_of, read_csv, read_folder
+from apmax.data.images.sets import DATASETS
+from apmax.data.images.skin import ham10000, melanoma
+from apmax.data.images.store import ImageStore
+
+__all__ = [
+    "CIFAR",
+    "DATASETS",
+    "IMAGENET",
+    "LARGE_IMAGES",
+    "SMALL_IMAGES",
+    "Augment",
+    "ImageDataset",
+    "ImageParts",
+    "ImageStore",
+    "Normalise",
+    "Report",
+    "augment_for",
+    "cifar10",
+    "cifar100",
+    "contact_sheet",
+    "ham10000",
+    "images_of",
+    "melanoma",
+    "read_csv",
+    "read_folder",
+]

@@ -194,9 +194,13 @@ class ImageDataset(Dataset[Any]):
         return part
 
     def _checked(self, rows: Any) -> npt.NDArray[np.int64]:
-        index = np.asarray(rows, dtype=np.int64)
-        if len(index) and not -len(self) <= index.min() <= index.max() < len(self):
-            raise IndexError(f"row {index.min() if index.min() < 0 else index.max()} of a data set of {len(self)} rows")
+        index = np.asarray(rows)
+        if index.size and index.dtype.kind not in "iu":
+            raise IndexError(f"rows must be whole numbers, got {index.dtype}; of a mask take numpy.flatnonzero")
+        index = index.astype(np.int64, copy=False)
+        if index.size and not -len(self) <= index.min() <= index.max() < len(self):
+            bad = index[(index < -len(self)) | (index >= len(self))]
+            raise IndexError(f"row {bad[0]} of a data set of {len(self)} rows")
         return index % max(len(self), 1)
 
     def __repr__(self) -> str:
