@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 $(READY): pyproject.toml constraints.txt
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[cli,molecules,tune,lightning]" --group dev
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[cli,molecules,images,tune,lightning]" --group dev
 	touch $(READY)
 
 demo: $(READY)

@@ -13,7 +13,7 @@ import os
 import platform
 from pathlib import Path
 
-NAMES = ("exact", "metrics", "loss", "sampler", "train", "estimator", "cli", "molecules")
+NAMES = ("exact", "metrics", "loss", "sampler", "train", "estimator", "cli", "molecules", "images")
 
 
 def main() -> None:
