@@ -1,8 +1,6 @@
 """Run the benchmarks and print measured ratios beside their targets.
 
-    python -m benchmarks             # all
-    python -m benchmarks exact loss  # some
-    python -m benchmarks --markdown docs/benchmarks.md
+Examples: `python -m benchmarks`, `python -m benchmarks exact loss`, `python -m benchmarks --markdown docs/benchmarks.md`.
 """
 
 from __future__ import annotations
