@@ -1,6 +1,6 @@
 """Run the benchmarks and print measured ratios beside their targets.
 
-Examples: `python -m benchmarks`, `python -m benchmarks exact loss`, `python -m benchmarks --markdown docs/benchmarks.md`.
+Examples: `python -m benchmarks`, `python -m benchmarks exact loss`, `python -m benchmarks --markdown FILE`.
 """
 
 from __future__ import annotations

@@ -5,10 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
-import sys
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -16,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from apmax import extras, validation
+from apmax.data.caching import cache_directory, filled_beside, with_progress
 from apmax.data.images.decoding import FITS, Decoder, Unreadable, WriteChunk, write_chunks
 from apmax.data.images.store import ImageStore
 
@@ -31,14 +29,6 @@ class Decoded:
 
     store: ImageStore
     unreadable: list[Unreadable]
-
-
-def cache_directory() -> Path:
-    """Return where caches are kept: `APMAX_CACHE`, or the user's cache folder."""
-    given = os.environ.get("APMAX_CACHE")
-    if given:
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "apmax"
 
 
 def content_key(paths: Sequence[str], decoder: Decoder) -> str:
@@ -91,7 +81,6 @@ def decode_all(
     folder = Path(cache) if cache is not None else cache_directory()
     place = folder / f"images-{content_key(paths, decoder)}"
     if not place.exists():
-        folder.mkdir(parents=True, exist_ok=True)
         _write(place, paths, decoder, workers=workers, progress=progress)
     unreadable = [Unreadable(**entry) for entry in json.loads((place / _UNREADABLE).read_text(encoding="utf-8"))]
     if unreadable and (on_error == "raise" or len(unreadable) == len(paths)):
@@ -112,23 +101,19 @@ def describe_unreadable(unreadable: Sequence[Unreadable], total: int, *, most: i
 
 
 def _write(place: Path, paths: Sequence[str], decoder: Decoder, *, workers: int, progress: bool | None) -> None:
-    beside = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
-    try:
+    def size(chunk: tuple[int, list[Unreadable]]) -> int:
+        return chunk[0]
+
+    with filled_beside(place) as beside:
         file = beside / _PIXELS
         offset = _reserve(file, len(paths), decoder.size)
         chunks = write_chunks(WriteChunk(decoder, file, offset), paths, workers=workers)
-        unreadable = [item for _, failed in _shown(chunks, len(paths), progress) for item in failed]
+        shown = with_progress(chunks, len(paths), label="decoding images", size=size, progress=progress, extra="images")
+        unreadable = [item for _, failed in shown for item in failed]
         with file.open("r+b") as stream:
             os.fsync(stream.fileno())
         text = json.dumps([asdict(item) for item in unreadable])
         (beside / _UNREADABLE).write_text(text, encoding="utf-8")
-        try:
-            beside.rename(place)
-        except OSError:
-            if not place.exists():
-                raise
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _reserve(file: Path, count: int, size: int) -> int:
@@ -147,17 +132,3 @@ def _reserve(file: Path, count: int, size: int) -> int:
                 if error.errno == errno.ENOSPC:
                     raise OSError(errno.ENOSPC, f"{total / 1e9:.1f} GB are needed for decoded images", file) from None
     return offset
-
-
-def _shown(
-    chunks: Iterable[tuple[int, list[Unreadable]]], total: int, progress: bool | None
-) -> Iterator[tuple[int, list[Unreadable]]]:
-    if not (sys.stderr.isatty() if progress is None else progress):
-        yield from chunks
-        return
-    console = extras.load("rich.console", "images").Console(stderr=True)
-    with extras.load("rich.progress", "images").Progress(console=console, transient=True) as bar:
-        task = bar.add_task("decoding images", total=total)
-        for chunk in chunks:
-            bar.advance(task, chunk[0])
-            yield chunk

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from apmax import extras
+from apmax.data.caching import ordered
 from apmax.data.images.store import Pixels
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp")
@@ -116,17 +115,4 @@ def write_chunks(
     A process that dies (out of memory, killed, a crash in a decoder) is an error here and not a hang.
     """
     parts = ((first, paths[first : first + CHUNK]) for first in range(0, len(paths), CHUNK))
-    if workers <= 1 or len(paths) <= CHUNK:
-        yield from map(write, parts)
-        return
-    waiting: deque[Future[tuple[int, list[Unreadable]]]] = deque()
-    with ProcessPoolExecutor(workers) as pool:
-        try:
-            for part in parts:
-                waiting.append(pool.submit(write, part))
-                if len(waiting) > 2 * workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+    return ordered(write, parts, workers=workers if len(paths) > CHUNK else 1)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
+from apmax.data.caching import ordered
 from apmax.data.molecules import descriptors
 from apmax.data.molecules.cliques import JunctionTree, junction_tree
 from apmax.data.molecules.featurise import Unreadable, featurise, fingerprint, read
@@ -19,9 +18,6 @@ from apmax.data.molecules.vocabulary import ATOM_FIELDS, BOND_FIELDS
 
 CHUNK = 512
 """Molecules that a process reads at a time: many enough that sending them back costs nothing, few for the memory."""
-
-In = TypeVar("In")
-Out = TypeVar("Out")
 
 
 @dataclass(frozen=True)
@@ -120,27 +116,3 @@ class _Build:
 
     def __call__(self, part: tuple[int, list[str]]) -> Chunk:
         return build_chunk(*part, levels=self.levels)
-
-
-def ordered(function: Callable[[In], Out], items: Iterable[In], *, workers: int = 1) -> Iterator[Out]:
-    """Yield `function` of every item in their order, computed by `workers` processes; by this one if that is 1.
-
-    A process that dies (out of memory, killed) is an error here and not a hang.
-
-    >>> list(ordered(str, [1, 2, 3]))
-    ['1', '2', '3']
-    """
-    if workers <= 1:
-        yield from map(function, items)
-        return
-    waiting: deque[Future[Out]] = deque()
-    with ProcessPoolExecutor(workers) as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(function, item))
-                if len(waiting) > 2 * workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import sys
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
 
 from apmax import extras, validation
+from apmax.data.caching import cache_directory, filled_beside, with_progress
 from apmax.data.molecules.building import CHUNK, Chunk, build_chunks
 from apmax.data.molecules.featurise import Unreadable
 from apmax.data.molecules.store import Store
@@ -28,14 +26,6 @@ class Featurised:
 
     store: Store
     unreadable: list[Unreadable]
-
-
-def cache_directory() -> Path:
-    """Return where caches are kept: `APMAX_CACHE`, or the user's cache folder."""
-    given = os.environ.get("APMAX_CACHE")
-    if given:
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "apmax"
 
 
 def content_key(smiles: Sequence[str], *, levels: bool = False) -> str:
@@ -83,7 +73,6 @@ def featurise_all(
     folder = Path(cache) if cache is not None else cache_directory()
     place = folder / f"molecules-{content_key(smiles, levels=levels)}"
     if not place.exists():
-        folder.mkdir(parents=True, exist_ok=True)
         _write(place, smiles, levels=levels, workers=workers if len(smiles) > 2 * CHUNK else 1, progress=progress)
     unreadable = [Unreadable(**entry) for entry in json.loads((place / _UNREADABLE).read_text(encoding="utf-8"))]
     if unreadable and on_error == "raise":
@@ -106,28 +95,16 @@ def describe_unreadable(unreadable: Sequence[Unreadable], total: int, *, most: i
 
 
 def _write(place: Path, smiles: Sequence[str], *, levels: bool, workers: int, progress: bool | None) -> None:
-    beside = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
-    try:
-        chunks = list(_shown(build_chunks(smiles, levels=levels, workers=workers), len(smiles), progress))
+    def size(chunk: Chunk) -> int:
+        return len(chunk.store) + len(chunk.unreadable)
+
+    built = build_chunks(smiles, levels=levels, workers=workers)
+    with filled_beside(place) as beside:
+        chunks = list(
+            with_progress(
+                built, len(smiles), label="reading molecules", size=size, progress=progress, extra="molecules"
+            )
+        )
         Store.join([chunk.store for chunk in chunks]).save(beside)
         unreadable = [asdict(item) for chunk in chunks for item in chunk.unreadable]
         (beside / _UNREADABLE).write_text(json.dumps(unreadable), encoding="utf-8")
-        try:
-            beside.rename(place)
-        except OSError:
-            if not place.exists():
-                raise
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-
-
-def _shown(chunks: Iterable[Chunk], total: int, progress: bool | None) -> Iterator[Chunk]:
-    if not (sys.stderr.isatty() if progress is None else progress):
-        yield from chunks
-        return
-    console = extras.load("rich.console", "molecules").Console(stderr=True)
-    with extras.load("rich.progress", "molecules").Progress(console=console, transient=True) as bar:
-        task = bar.add_task("reading molecules", total=total)
-        for chunk in chunks:
-            bar.advance(task, len(chunk.store) + len(chunk.unreadable))
-            yield chunk
