@@ -78,7 +78,7 @@ def test_bound_is_of_the_order_of_the_error(name):
     worst = 0.0
     for score in torch.linspace(4, 5, 50, dtype=torch.float64):
         table.moments.zero_()
-        table.add(score[None], torch.ones(2, 1))
+        table.add(table.locate(score[None]), torch.ones(2, 1))
         exact = SURROGATES[name](score - table.anchors)
         worst = max(worst, float((table.sums()[0] - exact).abs().max()))
     assert 0.2 * table.error_bound <= worst <= table.error_bound

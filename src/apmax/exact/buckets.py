@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from apmax.exact.search import edges_at_or_below, sort
+from apmax.exact.search import Place, edges_at_or_below, edges_below, sort
 from apmax.surrogates import Piece, Surrogate
 
 
@@ -60,20 +60,19 @@ class Buckets:
         self._powers: list[Tensor] = []
         self._linear: tuple[Tensor, Tensor]
 
-    def locate(self, scores: Tensor) -> Tensor:
-        """Return each example's bucket: the number of knots at or below its score."""
-        return edges_at_or_below(self.edges, scores.double() - self.reference)
+    def locate(self, scores: Tensor) -> Place:
+        """Return each example's bucket (the number of knots at or below its score) and distance from its left edge."""
+        relative = scores.double() - self.reference
+        bucket = edges_at_or_below(self.edges, relative)
+        return Place(bucket, relative.sub_(self._left.gather(-1, bucket)))
 
-    def add(self, scores: Tensor, weight: Tensor, bucket: Tensor | None = None) -> None:
-        """Add examples: scores (..., m) and their two weights (2, ..., m)."""
-        bucket = self.locate(scores) if bucket is None else bucket
+    def add(self, place: Place, weight: Tensor) -> None:
+        """Add located examples (..., m) with their two weights (2, ..., m)."""
         mass = weight.to(torch.float64, copy=True)
-        index = bucket.expand_as(mass)
+        index = place.entry.expand_as(mass)
         self.moments[0].scatter_add_(-1, index, mass)
-        if self.degree:
-            distance = self._distance(scores, bucket)
-            for power in range(1, self.degree + 1):
-                self.moments[power].scatter_add_(-1, index, mass.mul_(distance))
+        for power in range(1, self.degree + 1):
+            self.moments[power].scatter_add_(-1, index, mass.mul_(place.part))
 
     def sums(self) -> Tensor:
         """Return (2, ..., k): for every anchor the sums by either weight."""
@@ -99,15 +98,11 @@ class Buckets:
         self._linear = pad(constant, (1, 0)), pad(slope, (1, 0))
         return -self._unsort((weight * self._combine(slopes)).sum(0))
 
-    def gradient(self, scores: Tensor, weight: Tensor, bucket: Tensor | None = None) -> Tensor:
-        """Return the gradient with respect to `scores`, (..., m), after `backward`."""
-        bucket = self.locate(scores) if bucket is None else bucket
-        index = bucket.expand_as(weight)
+    def gradient(self, place: Place, weight: Tensor) -> Tensor:
+        """Return the gradient with respect to the scores of located examples, (..., m), after `backward`."""
+        index = place.entry.expand_as(weight)
         constant, slope = (table.gather(-1, index) for table in self._linear)
-        return slope.mul_(self._distance(scores, bucket)).add_(constant).mul_(weight).sum(0)
-
-    def _distance(self, scores: Tensor, bucket: Tensor) -> Tensor:
-        return (scores.double() - self.reference).sub_(self._left.gather(-1, bucket))
+        return slope.mul_(place.part).add_(constant).mul_(weight).sum(0)
 
     def _combine(self, pieces: tuple[Piece, ...]) -> Tensor:
         total = torch.zeros((2, *self.anchors.shape), dtype=torch.float64, device=self.anchors.device)
@@ -139,7 +134,7 @@ class Buckets:
         moments = torch.cat([moments[:1], torch.where(gap <= self._width, moments[1:], 0)])
         prefix = pad(_recentre(moments, self._rest).cumsum(-1), (1, 0))
         begin, end = self._places[..., :-count], self._places[..., count:]
-        middle = torch.searchsorted(self._cell, self._cell.gather(-1, begin) + 1).clamp_(begin, end)
+        middle = edges_below(self._cell, self._cell.gather(-1, begin) + 1).clamp_(begin, end)
         own = self._rest.gather(-1, begin)
         # s - v is r - own in the cell where the piece begins, and `width` more in the next.
         powers = _recentre(_differences(prefix, (begin, middle, end)), torch.stack([-own, self._width - own], -2))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from apmax.exact.grid import Grid
+from apmax.exact.search import Place
 from apmax.exact.tables import table
 from apmax.surrogates import Surrogate
 
@@ -39,18 +40,17 @@ class Chunked:
     ) -> None:
         self.scores, self.weight = scores, weight
         self.table = table(anchors, surrogate, margin, low, high)
-        self._places: list[Tensor] = []
+        # Where the examples stand is kept for the way back, for finding it is most of the work; not so on a grid, where
+        # it is a division, and four weights for every example to keep.
+        self._places: list[Place] | None = None if isinstance(self.table, Grid) else []
 
     def sums(self) -> Tensor:
         """Return (2, ..., k) in float64: for every anchor the sums by either weight."""
         for part, weight in self._chunks():
-            if isinstance(self.table, Grid):
-                self.table.add(part, weight)
-            else:
-                place = self.table.locate(part)
-                self.table.add(part, weight, place)
-                # Kept for the way back in half the memory: searching again would cost as much as all else.
-                self._places.append(place.int())
+            place = self.table.locate(part)
+            self.table.add(place, weight)
+            if self._places is not None:
+                self._places.append(place)
         # A search finds a place for NaN, too; unchecked, it must not pass for a number.
         return self.table.sums() + (self.scores * 0).sum(-1, keepdim=True)
 
@@ -61,10 +61,8 @@ class Chunked:
         start = 0
         for number, (part, weight) in enumerate(self._chunks()):
             stop = start + part.shape[-1]
-            if isinstance(self.table, Grid):
-                gradient[..., start:stop] = self.table.gradient(part, weight)
-            else:
-                gradient[..., start:stop] = self.table.gradient(part, weight, self._places[number].long())
+            place = self.table.locate(part) if self._places is None else self._places[number]
+            gradient[..., start:stop] = self.table.gradient(place, weight)
             start = stop
         return gradient, of_anchors
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from apmax.exact.buckets import centred
-from apmax.exact.search import edges_at_or_below
+from apmax.exact.search import Place, edges_at_or_below
 from apmax.surrogates import MAX_EXPONENT
 
 _CEILING = math.exp(MAX_EXPONENT)
@@ -35,17 +35,20 @@ class Exponential:
         self.moments = torch.zeros(shape, dtype=torch.float64, device=anchors.device)
         self._rate: Tensor
 
-    def locate(self, scores: Tensor) -> Tensor:
-        """Return each example's place: the number of thresholds at or below its score."""
-        return edges_at_or_below(self.edges, scores.double() - self.reference)
+    def locate(self, scores: Tensor) -> Place:
+        """Return the number of thresholds at or below each score, and e^{c·(s - t)} for the next one t above it."""
+        relative, last = scores.double() - self.reference, self.edges.shape[-1] - 1
+        bucket = edges_at_or_below(self.edges, relative)
+        upper = self.edges.gather(-1, bucket.clamp_max(last))
+        ratio = (self.scale * (relative - upper)).clamp_max(0).exp()
+        return Place(bucket, torch.where(bucket <= last, ratio, 0))
 
-    def add(self, scores: Tensor, weight: Tensor, bucket: Tensor | None = None) -> None:
-        """Add examples: scores (..., m) and their two weights (2, ..., m)."""
-        bucket = self.locate(scores) if bucket is None else bucket
+    def add(self, place: Place, weight: Tensor) -> None:
+        """Add located examples (..., m) with their two weights (2, ..., m)."""
         mass = weight.double()
-        index = bucket.expand_as(mass)
+        index = place.entry.expand_as(mass)
         self.moments[0].scatter_add_(-1, index, mass)
-        self.moments[1].scatter_add_(-1, index, mass * self._ratio(scores, bucket))
+        self.moments[1].scatter_add_(-1, index, mass * place.part)
 
     def sums(self) -> Tensor:
         """Return (2, ..., k): for every anchor the sums by either weight."""
@@ -63,18 +66,10 @@ class Exponential:
         self._rate = torch.nn.functional.pad(rate, (0, 1))
         return -(cotangent * self._unsort(self._below())).sum(0)
 
-    def gradient(self, scores: Tensor, weight: Tensor, bucket: Tensor | None = None) -> Tensor:
-        """Return the gradient with respect to `scores`, (..., m), after `backward`."""
-        bucket = self.locate(scores) if bucket is None else bucket
-        rate = self._rate.gather(-1, bucket.expand_as(weight))
-        return (rate * weight * self._ratio(scores, bucket)).sum(0)
-
-    def _ratio(self, scores: Tensor, bucket: Tensor) -> Tensor:
-        """Return e^{c·(s - t)} for the next threshold t above s, 0 where there is none."""
-        last = self.edges.shape[-1] - 1
-        upper = self.edges.gather(-1, bucket.clamp_max(last))
-        ratio = (self.scale * (scores.double() - self.reference - upper)).clamp_max(0).exp()
-        return torch.where(bucket <= last, ratio, 0)
+    def gradient(self, place: Place, weight: Tensor) -> Tensor:
+        """Return the gradient with respect to the scores of located examples, (..., m), after `backward`."""
+        rate = self._rate.gather(-1, place.entry.expand_as(weight))
+        return (rate * weight * place.part).sum(0)
 
     def _below(self) -> Tensor:
         """Return Σ e^{c·(s - t)} over the examples below each threshold t, sorted by threshold."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from apmax.exact.search import Place
 from apmax.surrogates import Surrogate
 
 POINTS_PER_UNIT = 16
@@ -68,9 +69,9 @@ class Grid:
         below, above = scores.double() - self.low, scores.double() - self.high
         return bool((below >= 0).all() & (above <= 0).all())
 
-    def add(self, scores: Tensor, weight: Tensor) -> None:
-        """Add examples: scores (..., m) and their two weights (2, ..., m)."""
-        _spread(self.moments, *self._stencil(scores), weight.double())
+    def add(self, place: Place, weight: Tensor) -> None:
+        """Add located examples (..., m) with their two weights (2, ..., m)."""
+        _spread(self.moments, *place, weight.double())
 
     def sums(self) -> Tensor:
         """Return (2, ..., k): for every anchor the sums by either weight."""
@@ -80,23 +81,23 @@ class Grid:
         """Take d(objective)/d(sums), (2, ..., k); return the anchors' gradient and get ready for `gradient`."""
         cotangent = cotangent.double()
         masses = torch.zeros_like(self.moments)
-        _spread(masses, *self._stencil(self.anchors), cotangent)
+        _spread(masses, *self.locate(self.anchors), cotangent)
         self._field = self._convolve(masses, self._slope_kernel)
         return -(cotangent * self._at_anchors(self._slope_kernel)).sum(0)
 
-    def gradient(self, scores: Tensor, weight: Tensor) -> Tensor:
-        """Return the gradient with respect to `scores`, (..., m), after `backward`."""
-        return (weight * _read(self._field, *self._stencil(scores))).sum(0)
+    def gradient(self, place: Place, weight: Tensor) -> Tensor:
+        """Return the gradient with respect to the scores of located examples, (..., m), after `backward`."""
+        return (weight * _read(self._field, *place)).sum(0)
 
     def _at_anchors(self, kernel: Tensor) -> Tensor:
-        return _read(self._convolve(self.moments, kernel.conj()), *self._stencil(self.anchors))
+        return _read(self._convolve(self.moments, kernel.conj()), *self.locate(self.anchors))
 
     def _convolve(self, masses: Tensor, kernel: Tensor) -> Tensor:
         spectrum = torch.fft.rfft(masses, n=2 * self.points) * kernel
         field: Tensor = torch.fft.irfft(spectrum, n=2 * self.points)
         return field[..., : self.points]
 
-    def _stencil(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+    def locate(self, scores: Tensor) -> Place:
         """Return the first of each example's four grid points, and the four weights (4, ..., m)."""
         position = (scores.double() - self.low) / self.spacing + _KNOTS_BEFORE
         cell = position.floor().clamp(_KNOTS_BEFORE, self.points - 1 - _KNOTS_AFTER)
@@ -105,7 +106,7 @@ class Grid:
         weights = torch.stack(
             [-f * above * beyond / 6, below * above * beyond / 2, -below * f * beyond / 2, below * f * above / 6]
         )
-        return cell.long() - _KNOTS_BEFORE, weights
+        return Place(cell.long() - _KNOTS_BEFORE, weights)
 
 
 def _spread(grid: Tensor, first: Tensor, stencil: Tensor, mass: Tensor) -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
 
-_WORTH_SORTING = 2048
-"""From this many values on, numpy's sort beats a binary search for each."""
+_WORTH_NUMPY, _WORTH_SORTING = 256, 2048
+"""From so many values on numpy's search is faster than torch's, and sorting them first than searching for each."""
+
+
+class Place(NamedTuple):
+    """Where examples (..., m) stand in a table: the number of an entry, and how they stand to it."""
+
+    entry: Tensor
+    part: Tensor
 
 
 def sort(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -68,9 +77,10 @@ def _members_by_sorting(table: np.ndarray, values: np.ndarray) -> tuple[Tensor, 
 
 
 def _count(edges: Tensor, values: Tensor, *, strictly: bool) -> Tensor:
-    many = edges.ndim == values.ndim == 1 and values.shape[0] >= _WORTH_SORTING
-    if many and _on_host(values):
-        return _count_by_sorting(edges, values, strictly=strictly)
+    if edges.ndim == values.ndim == 1 and values.shape[0] >= _WORTH_NUMPY and _on_host(values):
+        if values.shape[0] >= _WORTH_SORTING:
+            return _count_by_sorting(edges, values, strictly=strictly)
+        return torch.from_numpy(np.searchsorted(edges.numpy(), values.numpy(), side="left" if strictly else "right"))
     return torch.searchsorted(edges, values.contiguous(), right=not strictly)
 
 

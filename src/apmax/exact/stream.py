@@ -60,7 +60,7 @@ class PairStream:
     def add(self, scores: Tensor, positive: Tensor, negative: Tensor) -> None:
         """Add a chunk: scores (..., m) and each example's weight as a positive and as a negative."""
         self._within_bounds(scores, "scores")
-        self.table.add(scores.detach(), torch.stack([positive, negative]).double())
+        self.table.add(self.table.locate(scores.detach()), torch.stack([positive, negative]).double())
 
     def reduce(self, group: dist.ProcessGroup | None = None) -> None:
         """Join what the processes of `group` have added; all must hold the same anchors."""
@@ -77,7 +77,8 @@ class PairStream:
     def gradient(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         """Return the gradient of a chunk's scores, (..., m), as examples; anchors have theirs from `backward`."""
         self._within_bounds(scores, "scores")
-        return self.table.gradient(scores.detach(), torch.stack([positive, negative]).double())
+        place = self.table.locate(scores.detach())
+        return self.table.gradient(place, torch.stack([positive, negative]).double())
 
     def _within_bounds(self, scores: Tensor, name: str) -> None:
         """Raise if a score lies beyond the ends of a grid, where it could only extrapolate."""
@@ -133,7 +134,8 @@ class _AcrossRanks(torch.autograd.Function):
         dist.all_reduce(ends, dist.ReduceOp.MIN, group=group)
         low, high = torch.minimum(ends[0], joined.min()), torch.maximum(-ends[1], joined.max())
         ctx.table = table(joined, surrogate, margin, low, high)
-        ctx.table.add(scores, torch.stack([positive, negative]).double())
+        ctx.place = ctx.table.locate(scores)
+        ctx.table.add(ctx.place, torch.stack([positive, negative]).double())
         dist.all_reduce(ctx.table.moments, group=group)
         ctx.save_for_backward(scores, anchors, positive, negative)
         sums: Tensor = ctx.table.sums()
@@ -144,7 +146,7 @@ class _AcrossRanks(torch.autograd.Function):
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
         scores, anchors, positive, negative = ctx.saved_tensors
         of_anchors = ctx.table.backward(cotangent)[ctx.start : ctx.start + anchors.shape[0]].to(anchors.dtype)
-        gradient = ctx.table.gradient(scores, torch.stack([positive, negative]).double()).to(scores.dtype)
+        gradient = ctx.table.gradient(ctx.place, torch.stack([positive, negative]).double()).to(scores.dtype)
         return gradient, of_anchors, None, None, None, None, None
 
 

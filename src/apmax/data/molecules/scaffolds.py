@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from apmax import extras
-from apmax.data.molecules.building import CHUNK, ordered
+from apmax.data.caching import ordered
+from apmax.data.molecules.building import CHUNK
 from apmax.data.molecules.featurise import read
 from apmax.data.splits import EIGHTY_TEN_TEN, Split, grouped_split
 
