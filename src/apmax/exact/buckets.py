@@ -157,9 +157,9 @@ class Buckets:
         count, bounded = self.anchors.shape[-1], len(self.pieces) - 1
         # All bounded pieces at one go: they stand in front of the tasks.
         place = self._places[..., :-count].unflatten(-1, (bounded, count)).movedim(-2, 0)
-        cell, rest = (table.expand(bounded, *table.shape) for table in (self._cell, self._rest))
         begin, end = self._counts[1:], self._counts[:-1]
-        middle = torch.searchsorted(cell.gather(-1, place), cell.contiguous()).clamp_(begin, end)
+        middle = torch.stack([edges_below(self._cell.gather(-1, own), self._cell) for own in place]).clamp_(begin, end)
+        rest = self._rest.expand(bounded, *self._rest.shape)
         moment = weight.unsqueeze(1) * rest.gather(-1, place)
         prefix = pad(torch.stack([weight.unsqueeze(1).expand_as(moment), moment]).cumsum(-1), (1, 0))
         mass, moment = _differences(prefix, (begin, middle, end))
