@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("PIL")
 
 SCRIPT = """
-import resource
 import sys
 from pathlib import Path
 
@@ -25,9 +24,9 @@ from apmax.data.images.reading import images_of
 torch.set_num_threads(1)
 
 
-def anonymous():
+def megabytes(entry):
     status = Path("/proc/self/status").read_text()
-    return int(status.split("RssAnon:")[1].split()[0]) / 1024
+    return int(status.split(entry + ":")[1].split()[0]) / 1024
 
 
 folder, rows = Path(sys.argv[1]), int(sys.argv[2])
@@ -36,14 +35,15 @@ for number in range(20):
     pixels = np.random.default_rng(number).integers(0, 256, (24, 24, 3), dtype=np.uint8)
     files.append(str(folder / f"{number}.jpg"))
     Image.fromarray(pixels).resize((400, 300)).save(files[-1])
-before = anonymous()
+before = megabytes("RssAnon")
 data, _ = images_of((files * rows)[:rows], np.zeros((rows, 1)), size=384, cache=folder / "cache", workers=1)
 train = data.subset(range(rows), augment=LARGE_IMAGES)
-peak = anonymous()
+peak = megabytes("RssAnon")
 for first in range(0, rows, 32):
     batch = train.read(range(first, min(first + 32, rows)))
-    peak = max(peak, anonymous())
-whole = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = max(peak, megabytes("RssAnon"))
+# Not getrusage: a child inherits its parent's peak there.
+whole = megabytes("VmHWM")
 print(round(data.store.pixels.nbytes / 2**20), round(peak - before), round(whole))
 """
 
