@@ -15,7 +15,7 @@ except ModuleNotFoundError:  # pragma: no cover - there is no command without it
     raise SystemExit("apmax: the command line needs typer; it comes with: pip install 'apmax[cli]'") from None
 
 from apmax import __version__
-from apmax.cli import demo, evaluate, methods, predict, train, tune
+from apmax.cli import demo, evaluate, methods, predict, reproduce, train, tune
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
@@ -34,6 +34,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "tune": tune.tune,
     "methods": methods.methods,
     "demo": demo.demo,
+    "reproduce": reproduce.reproduce,
 }
 
 

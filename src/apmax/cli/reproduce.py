@@ -1,0 +1,116 @@
+"""`apmax reproduce`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from apmax.experiments import Grid, Item, Search
+
+EXAMPLES = """[bold]Examples[/]
+
+apmax reproduce --list
+
+apmax reproduce table6 --model gine --methods ce,soap,apmax --data-dir data
+
+apmax reproduce table2 --dataset hiv --model gine --methods ce,soap --seeds 3 --budget quick
+
+apmax reproduce table2 --only-tables"""
+
+
+def reproduce(
+    item: Annotated[str | None, typer.Argument(help="A table, figure or ablation; --list names them.")] = None,
+    show_list: Annotated[bool, typer.Option("--list", help="List what can be reproduced, and how far it is.")] = False,
+    dataset: Annotated[str | None, typer.Option(help="Only these data sets, joined by commas.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only these networks, joined by commas.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Only these rows, joined by commas.")] = None,
+    splits: Annotated[str | None, typer.Option(help="Only these splits, joined by commas.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds per split; by default as in the grid.")] = None,
+    budget: Annotated[
+        str, typer.Option(help="Configurations per method: published (1), quick (4), paper (36).")
+    ] = "published",
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; by default one per core.")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each process.")] = 1,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where results and tables go.")] = Path("results"),
+    work: Annotated[Path, typer.Option(metavar="DIR", help="Where runs keep checkpoints.")] = Path("out", "reproduce"),
+    data_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="The data sets; else APMAX_DATA.")] = None,
+    only_tables: Annotated[bool, typer.Option("--only-tables", help="Run nothing: write what is there.")] = False,
+) -> None:
+    """Run a table, figure or ablation of the paper, and set it beside the paper's numbers.
+
+    Runs that are done are not run again; runs that were interrupted go on. Several of these commands may run at once.
+    """
+    from apmax import validation
+    from apmax.cli import terminal
+    from apmax.experiments import Place, Results, grid, origin, searches
+
+    console = terminal.output()
+    if show_list or item is None:
+        console.print(listing(grid(), Results(out)))
+        return
+    entry = grid().items[validation.choice("item", item, grid().items)]
+    rows = names(methods) or list(entry.rows)
+    for row in rows:
+        validation.choice("methods", row, grid().methods)
+    count = grid().budgets[validation.choice("budget", budget, grid().budgets)]
+    cells = grid().cells(entry, data=names(dataset), models=names(model))
+    plan = searches(grid(), cells, rows, budget=count, seeds=seeds, splits=names(splits))
+    results = Results(out)
+    if not only_tables:
+        place = Place(work, data_dir, origin())
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        follow(plan, results, place, workers=workers or max(1, cores // threads), threads=threads)
+
+
+def names(text: str | None) -> list[str] | None:
+    """Return the words of a list joined by commas, or None."""
+    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
+
+
+def follow(plan: list[Search], results: Any, place: Any, *, workers: int, threads: int) -> None:
+    """Run the plan and show how it goes: a bar for all runs, and a line for each worker."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from apmax.cli import terminal
+    from apmax.experiments import grid, run_plan
+
+    traced = grid().items["convergence"].rows
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(True))
+    with Progress(*columns, console=terminal.output(), refresh_per_second=2) as bars:
+        whole = bars.add_task("runs", total=None)
+        each = [bars.add_task("", visible=False) for _ in range(workers)]
+        for state in run_plan(plan, results, place, workers=workers, threads=threads, traced=traced):
+            bars.update(whole, completed=state.done, total=state.total)
+            for number, progress in state.workers.items():
+                bars.update(
+                    each[number],
+                    description=progress.label or "",
+                    completed=progress.epoch,
+                    total=progress.most or None,
+                    visible=progress.label is not None,
+                )
+
+
+def listing(grid: Grid, results: Any) -> Any:
+    """Return a table of all items with how many of their runs are done at the smallest budget."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("item", "what", "runs done"):
+        table.add_column(column, justify="right" if column == "runs done" else "left")
+    for item in grid.items.values():
+        done, total = progress_of(grid, item, results)
+        table.add_row(item.name, item.title, f"{done} of {total}")
+    return table
+
+
+def progress_of(grid: Grid, item: Item, results: Any) -> tuple[int, int]:
+    """Return how many runs of an item are done, and how many it has."""
+    from apmax.experiments import searches
+
+    counts = [search.count(results.lines) for search in searches(grid, grid.cells(item), item.rows)]
+    return sum(done for done, _ in counts), sum(total for _, total in counts)

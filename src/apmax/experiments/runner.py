@@ -1,0 +1,122 @@
+"""Runs a plan in several processes, each with a share of the cores, and tells the caller how it goes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from apmax import __version__
+from apmax.experiments.plan import Search
+from apmax.experiments.results import Results
+from apmax.experiments.running import Place
+from apmax.experiments.working import Progress, work
+
+LISTEN_SECONDS = 0.5
+
+
+class State(NamedTuple):
+    """How far a plan is: runs done and in all, and what each worker is at."""
+
+    done: int
+    total: int
+    workers: dict[int, Progress]
+
+
+class WorkerError(RuntimeError):
+    """A run failed for a reason that the others would meet as well."""
+
+
+def run_plan(
+    plan: Sequence[Search],
+    results: Results,
+    place: Place,
+    *,
+    workers: int,
+    threads: int = 1,
+    traced: Sequence[str] = (),
+) -> Iterator[State]:
+    """Yield the state whenever it changes, until the plan is done.
+
+    Leaving the loop, or a signal to stop, ends the workers with their checkpoints written.
+
+    Raises:
+        WorkerError: A worker failed; the message is its own.
+    """
+    context = multiprocessing.get_context("spawn")
+    said: Any = context.Queue()
+    processes = [
+        context.Process(target=begin, args=(number, plan, results.folder, place, threads, tuple(traced), said))
+        for number in range(workers)
+    ]
+    at: dict[int, Progress] = {number: Progress(None) for number in range(workers)}
+    try:
+        for process in processes:
+            process.start()
+        yield state(plan, results, at)
+        running = set(range(workers))
+        while running:
+            try:
+                number, news = said.get(timeout=LISTEN_SECONDS)
+            except queue.Empty:
+                ended = {n for n in running if not processes[n].is_alive()}
+                if any(processes[n].exitcode for n in ended):
+                    raise WorkerError("a worker was ended from outside; run the command again to go on") from None
+                running -= ended
+                continue
+            if isinstance(news, str):
+                raise WorkerError(news)
+            at[number] = news
+            results.refresh()
+            yield state(plan, results, at)
+            if news.label is None:
+                running.discard(number)
+    finally:
+        for process in processes:
+            if process.is_alive():
+                process.terminate()
+        for process in processes:
+            if process.pid is not None:
+                process.join()
+
+
+def state(plan: Sequence[Search], results: Results, at: dict[int, Progress]) -> State:
+    """Count what is done."""
+    counts = [search.count(results.lines) for search in plan]
+    return State(sum(done for done, _ in counts), sum(total for _, total in counts), dict(at))
+
+
+def begin(
+    number: int, plan: Sequence[Search], folder: Path, place: Place, threads: int, traced: Sequence[str], said: Any
+) -> None:
+    """Work in a process of its own; SIGTERM between two runs ends it, within one it saves the run first."""
+    import torch
+
+    from apmax.train import Terminated
+
+    torch.set_num_threads(threads)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the parent's, which ends us by SIGTERM
+    try:
+        work(plan, Results(folder), place, say=lambda news: said.put((number, news)), traced=traced)
+    except Terminated:
+        return
+    except Exception as error:
+        said.put((number, " ".join(f"{type(error).__name__}: {error}".split())))
+
+
+def origin() -> dict[str, str]:
+    """Return what a result says of the code it comes from: the version and, in a checkout, the commit."""
+    said = subprocess.run(
+        ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude", "*"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    facts = {"version": __version__}
+    return {**facts, "commit": said.stdout.strip()} if said.returncode == 0 else facts
