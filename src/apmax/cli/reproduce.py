@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,6 +79,8 @@ def follow(plan: list[Search], results: Any, place: Any, *, workers: int, thread
     from apmax.cli import terminal
     from apmax.experiments import grid, run_plan
 
+    # Told to stop, leave as by Ctrl-C: the workers then write their checkpoints.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     traced = grid().items["convergence"].rows
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(True))
     with Progress(*columns, console=terminal.output(), refresh_per_second=2) as bars:

@@ -102,8 +102,16 @@ def begin(
     torch.set_num_threads(threads)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the parent's, which ends us by SIGTERM
+    parent = multiprocessing.parent_process()
+
+    def say(news: Progress) -> None:
+        if parent is not None and not parent.is_alive():
+            # Killed outright, it could not tell us to stop.
+            os.kill(os.getpid(), signal.SIGTERM)
+        said.put((number, news))
+
     try:
-        work(plan, Results(folder), place, say=lambda news: said.put((number, news)), traced=traced)
+        work(plan, Results(folder), place, say=say, traced=traced)
     except Terminated:
         return
     except Exception as error:

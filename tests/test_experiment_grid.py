@@ -1,0 +1,153 @@
+"""The paper's grids: what stands in `grid.toml` can be run, and budgets are what they say."""
+
+from __future__ import annotations
+
+import pytest
+
+from apmax.experiments.grid import grid
+from apmax.experiments.plan import searches
+from apmax.experiments.settings import candidates, resolve
+from apmax.experiments.trial import Trial, tuned_choices
+
+NINE = ("ce", "cb_ce", "focal", "ldam", "auc_m", "smooth_ap", "fast_ap", "minmax", "soap")
+
+
+def trial(data="aicures", model="gine", method="soap", split="fold0", seed=0, **changed):
+    settings = {**resolve(grid(), data, model, method), **changed}
+    return Trial(grid(), data, model, method, split, seed, settings)
+
+
+@pytest.mark.parametrize("name", grid().items)
+def test_every_run_of_an_item_has_valid_stages(name):
+    item = grid().items[name]
+    plan = searches(grid(), grid().cells(item), item.rows, budget=grid().budgets["quick"])
+    for search in plan:
+        for each in search.tuning:
+            assert each.stages
+            assert each.key
+
+
+@pytest.mark.parametrize("name", ["table1", "table2", "table3", "table4", "table5", "table6"])
+def test_tables_of_the_paper_are_there(name):
+    assert grid().items[name].paper
+
+
+def test_items_are_those_of_the_paper():
+    wanted = {*(f"table{k}" for k in range(1, 7)), "convergence", "batch-size", "consistency", "pr-curves"}
+    assert wanted <= set(grid().items)
+
+
+def test_tables_have_the_nine_methods_then_ours():
+    rows = grid().items["table2"].rows
+    assert rows[:9] == NINE
+    assert all(grid().methods[row].ours for row in rows[9:])
+    assert not any(grid().methods[row].ours for row in NINE)
+
+
+def test_published_settings_are_the_protocols():
+    soap = trial().stages[0]
+    assert soap.options["ap"] == {
+        "surrogate": "squared_hinge", "sigmoid": True, "prevalence": "batch", "floor": 0.0, "margin": 10.0, "gamma": 0.9,
+    }  # fmt: skip
+    assert (soap.optimizer.name, soap.optimizer.lr, soap.epochs, soap.patience) == ("adam", 5e-4, 150, 50)
+    assert (soap.sampler.name, soap.sampler.batch_size, soap.sampler.num_pos) == ("positive", 64, 1)
+    assert soap.reset == ("head",)
+    image = trial("cifar10", "resnet18", split=None).stages[0]
+    assert (image.optimizer.name, image.optimizer.lr, image.optimizer.momentum) == ("sgd", 1e-4, 0.9)
+    assert (image.options["ap"]["margin"], image.options["ap"]["gamma"], image.sampler.num_pos) == (0.6, 0.999, 2)
+
+
+def test_first_stage_is_plain_cross_entropy():
+    first = trial().first
+    assert first is not None
+    stage = first.stages[0]
+    assert (stage.loss, stage.sampler.name, stage.epochs, stage.optimizer.lr) == ({"ce": 1.0}, "shuffle", 100, 5e-4)
+    # The code's decay of 5e-5 stands beside a sum over 64.
+    assert stage.optimizer.weight_decay == pytest.approx(5e-5 / 64)
+
+
+def test_a_method_like_another_overrides_its_field_settings_too():
+    options = trial(method="soap_logistic_2").stages[0].options["ap"]
+    assert (options["surrogate"], options["margin"], options["gamma"]) == ("logistic", 2.0, 0.9)
+
+
+def test_corrected_soap_differs_from_soap_in_prevalence_and_floor_alone():
+    plain, corrected = (trial(method=name).stages[0].options["ap"] for name in ("soap", "soap_corrected"))
+    assert {**corrected, "prevalence": "batch", "floor": 0.0} == plain
+    assert not {"prevalence", "floor"} & set(corrected)
+
+
+@pytest.mark.parametrize("data", ["aicures", "cifar10"])
+def test_quick_gives_every_method_of_the_paper_four_configurations(data):
+    model = "gine" if data == "aicures" else "narrow"
+    assert {len(candidates(grid(), data, model, method, 4)) for method in NINE} == {4}
+
+
+@pytest.mark.parametrize("method", NINE)
+def test_configurations_begin_with_the_published_and_never_repeat(method):
+    found = candidates(grid(), "aicures", "gine", method, 12)
+    assert found[0] == resolve(grid(), "aicures", "gine", method)
+    assert len({repr(settings) for settings in found}) == len(found)
+
+
+def test_a_larger_budget_keeps_what_a_smaller_one_ran():
+    small, large = (candidates(grid(), "hiv", "gine", "soap", count) for count in (4, 36))
+    assert large[:4] == small
+    assert len(large) == 36
+
+
+def test_draws_stay_inside_the_papers_grid():
+    for settings in candidates(grid(), "hiv", "gine", "soap", 36)[1:]:
+        assert settings["lr"] in (1e-5, 1e-4, 1e-3, 1e-2)
+        assert settings["options"]["margin"] in (0.5, 1.0, 2.0, 5.0, 10.0)
+        assert settings["num_pos"] in range(1, 6)
+
+
+def test_equal_runs_of_different_tables_are_one():
+    keys = [
+        {search.tuning[0].key for search in searches(grid(), [("aicures", "gine")], grid().items[name].rows)}
+        for name in ("table3", "table6")
+    ]
+    assert keys[0] == keys[1]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"seed": 1}, {"split": "fold1"}, {"model": "mpnn"}, {"method": "focal"}, {"method": "soap_corrected"},
+        {"hidden": 32}, {"lr": 1e-3}, {"first_lr": 1.0},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_key_follows_what_decides_the_numbers(other):
+    changed = trial(**other).key
+    if other == {"first_lr": 1.0}:
+        # The first stage of a method is the published cross-entropy, whatever that method's settings say.
+        assert changed == trial().key
+    else:
+        assert changed != trial().key
+
+
+def test_settings_of_a_result_are_what_was_tuned():
+    published = resolve(grid(), "hiv", "gine", "soap")
+    settings = candidates(grid(), "hiv", "gine", "soap", 2)[1]
+    found = tuned_choices(settings, published)
+    assert found
+    assert all(name in ("lr", "weight_decay", "num_pos", "options.margin", "options.gamma") for name in found)
+
+
+def test_seeds_of_folds_differ_and_do_not_move_when_more_are_asked_for():
+    one = searches(grid(), [("aicures", "gine")], ["ce"])
+    two = searches(grid(), [("aicures", "gine")], ["ce"], seeds=2)
+    assert [search.seeds for search in one] == [(fold,) for fold in range(10)]
+    assert [search.seeds for search in two] == [(fold, fold + 10) for fold in range(10)]
+
+
+def test_unknown_names_are_refused():
+    item = grid().items["table2"]
+    with pytest.raises(ValueError, match="dataset must be one of"):
+        grid().cells(item, data=["cifar10"])
+    with pytest.raises(ValueError, match="do not go together"):
+        grid().cells(grid().items["table3"], data=["aicures"], models=["resnet18"])
+    with pytest.raises(ValueError, match="split must be one of those of hiv"):
+        searches(grid(), [("hiv", "gine")], ["ce"], splits=["fold0"])

@@ -1,0 +1,286 @@
+"""Runs of a plan: shared first stages, tuning by validation, claims, kills and resumes, on a tiny CIFAR."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from apmax.experiments import Place, Results, WorkerError, run_plan, searches
+from apmax.experiments.claims import claimed
+from apmax.experiments.grid import read
+from apmax.experiments.results import LINES, append
+from apmax.experiments.running import TRACE, curve, quality, read_scores, run_trial
+from apmax.experiments.working import needed, work
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+CELL = [("cifar10", "narrow")]
+
+
+def tiny_grid(**images):
+    table = tomllib.loads(resources.files("apmax.experiments").joinpath("grid.toml").read_text())
+    table["domains"]["images"].update(first_epochs=2, epochs=2, milestone=1.0, batch_size=16, **images)
+    table["domains"]["images"]["recipe"].update(epochs=2, joint_epochs=1, num_pos=2)
+    table["models"]["narrow"]["settings"] = {"width": 2}
+    table["data"]["cifar10"]["seeds"] = 1
+    return read(table)
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    random = np.random.default_rng(0)
+    arrays = {}
+    for part, count in (("train", 60), ("valid", 30), ("test", 30)):
+        arrays[f"x_{part}"] = random.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+        arrays[f"y_{part}"] = (np.arange(count) % 6 == 0).astype(np.uint8)
+    (folder / "cifar10").mkdir()
+    np.savez(folder / "cifar10" / "cifar10_imbalanced.npz", **arrays)
+    return folder
+
+
+def place(tmp_path, data_dir):
+    return Place(tmp_path / "work", data_dir, {"version": "test"})
+
+
+def run_here(plan, tmp_path, data_dir, traced=()):
+    results, said = Results(tmp_path / "results"), []
+    work(plan, results, place(tmp_path, data_dir), say=said.append, traced=traced)
+    return results, said
+
+
+def test_every_kind_of_row_comes_to_a_result(tmp_path, data_dir):
+    methods = ["ce", "soap", "auc_m", "ldam", "apmax", "ce_continued", "ce_averaged", "exact_head", "ce_ensemble"]
+    plan = searches(tiny_grid(), CELL, methods)
+    results, _ = run_here(plan, tmp_path, data_dir)
+    final = {search.method: results.get(search.final(results.lines)[0].key) for search in plan}
+    assert all(line["test"]["positives"] == 5 and line["test"]["rows"] == 30 for line in final.values())
+    assert {line["method"] for line in final.values()} == set(methods)
+    # An ensemble's other members are runs of their own.
+    assert sum(line["method"] == "ce" for line in results.lines.values()) == 4
+
+
+def test_the_first_stage_is_trained_once_for_all_methods(tmp_path, data_dir):
+    plan = searches(tiny_grid(), CELL, ["soap", "focal", "minmax"])
+    _, said = run_here(plan, tmp_path, data_dir)
+    begun = [news.label for news in said if news.label and news.most == 0]
+    assert begun == [f"cifar10 narrow {method} seed 0" for method in ("ce", "soap", "focal", "minmax")]
+
+
+def test_a_second_stage_begins_from_the_first_stages_best_weights_with_a_new_head(tmp_path, data_dir):
+    # With a rate of nearly nothing the body stays what the first stage left.
+    grid, where = tiny_grid(lr=1e-12, weight_decay=0.0), place(tmp_path, data_dir)
+    run_here(searches(grid, CELL, ["ce"]), tmp_path, data_dir)
+    trial = searches(grid, CELL, ["focal"])[0].tuning[0]
+    assert not needed(trial, where)
+    run_trial(trial, where)
+    first, second = (torch.load(where.folder(each) / "model.pt", weights_only=True) for each in (trial.first, trial))
+    torch.testing.assert_close(second["layer4.1.conv2.weight"], first["layer4.1.conv2.weight"])
+    assert not torch.allclose(second["fc.weight"], first["fc.weight"])
+
+
+def test_what_is_done_is_not_run_again(tmp_path, data_dir):
+    plan = searches(tiny_grid(), CELL, ["ce", "soap"])
+    run_here(plan, tmp_path, data_dir)
+    before = (tmp_path / "results" / LINES).read_bytes()
+    _, said = run_here(plan, tmp_path, data_dir)
+    assert [news.label for news in said] == [None]
+    assert (tmp_path / "results" / LINES).read_bytes() == before
+
+
+def test_validation_chooses_and_other_seeds_take_the_choice(tmp_path, data_dir):
+    plan = searches(tiny_grid(), CELL, ["soap"], budget=3, seeds=2)
+    results, _ = run_here(plan, tmp_path, data_dir)
+    tried = [line for line in results.lines.values() if line["method"] == "soap" and line["seed"] == 0]
+    assert sorted(line["candidate"] for line in tried) == [0, 1, 2]
+    best = max(tried, key=lambda line: (line["valid"]["ap"], -line["candidate"]))
+    others = [line for line in results.lines.values() if line["method"] == "soap" and line["seed"] == 1]
+    assert [line["candidate"] for line in others] == [best["candidate"]]
+    assert others[0]["settings"] == best["settings"]
+
+
+def test_the_test_part_decides_nothing(tmp_path, data_dir):
+    search = searches(tiny_grid(), CELL, ["soap"], budget=2)[0]
+    keys = [trial.key for trial in search.tuning]
+    lines = {
+        keys[0]: {"valid": {"ap": 0.2}, "test": {"ap": 0.9}},
+        keys[1]: {"valid": {"ap": 0.3}, "test": {"ap": 0.1}},
+    }
+    assert search.chosen(lines).candidate == 1
+
+
+def test_a_diverged_configuration_is_never_chosen():
+    search = searches(tiny_grid(), CELL, ["soap"], budget=2)[0]
+    keys = [trial.key for trial in search.tuning]
+    lines = {keys[0]: {"valid": None, "diverged": "…"}, keys[1]: {"valid": {"ap": 0.0}}}
+    assert search.chosen(lines).candidate == 1
+
+
+def test_a_diverging_run_is_a_result_that_says_so(tmp_path, data_dir):
+    plan = searches(tiny_grid(first_lr=1e30), CELL, ["ce"])
+    results, _ = run_here(plan, tmp_path, data_dir)
+    line = results.get(plan[0].tuning[0].key)
+    assert line["test"] is None
+    assert "finite" in line["diverged"]
+
+
+def test_an_ensemble_averages_its_members_scores(tmp_path, data_dir):
+    plan = searches(tiny_grid(), CELL, ["ce_ensemble"])
+    results, _ = run_here(plan, tmp_path, data_dir)
+    trial, where = plan[0].final(results.lines)[0], place(tmp_path, data_dir)
+    each = [read_scores(where.folder(member))["test"] for member in trial.members]
+    assert len(each) == 4
+    torch.testing.assert_close(read_scores(where.folder(trial))["test"], sum(each) / 4)
+
+
+def test_traced_methods_have_a_test_value_for_every_epoch(tmp_path, data_dir):
+    plan = searches(tiny_grid(), CELL, ["soap", "focal"])
+    results, _ = run_here(plan, tmp_path, data_dir, traced=["soap"])
+    histories = results.histories()
+    assert [history["method"] for history in histories.values()] == ["soap"]
+    (history,) = histories.values()
+    assert len(history["test_auprc"]) == len(history["steps"]) == 2
+    assert None not in history["test_auprc"]
+    assert (place(tmp_path, data_dir).folder(plan[0].tuning[0]) / TRACE).exists()
+
+
+def test_a_lost_work_folder_is_made_again_where_others_need_it(tmp_path, data_dir):
+    first = searches(tiny_grid(), CELL, ["ce"])
+    results, _ = run_here(first, tmp_path, data_dir)
+    lines = dict(results.lines)
+    work(
+        searches(tiny_grid(), CELL, ["soap"]),
+        results,
+        Place(tmp_path / "elsewhere", data_dir, {"version": "test"}),
+        say=lambda news: None,
+        traced=(),
+    )
+    assert len(results.lines) == 2
+    assert all(results.lines[key] == line for key, line in lines.items())
+    assert len((tmp_path / "results" / LINES).read_text().splitlines()) == 2
+
+
+def test_quality_is_of_the_metrics_named():
+    scores, labels = torch.tensor([0.9, 0.8, 0.7, 0.6]), torch.tensor([1.0, 0.0, 1.0, 0.0])
+    found = quality(scores, labels)
+    # AP = (1 + 2/3)/2; trapezoid through (0, 1), (.5, 1), (.5, .5), (1, 2/3); AUROC: 3 of 4 pairs.
+    assert (found["rows"], found["positives"]) == (4, 2)
+    assert found["ap"] == pytest.approx(5 / 6, abs=1e-6)
+    assert found["auprc"] == pytest.approx(0.5 + 0.5 * (0.5 + 2 / 3) / 2, abs=1e-6)
+    assert found["auroc"] == pytest.approx(0.75, abs=1e-6)
+
+
+def test_curve_is_the_best_precision_at_or_beyond_each_recall():
+    points = dict(map(tuple, curve(torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 1.0, 0.0]))))
+    assert points[0.0] == 1.0
+    assert points[0.5] == points[1.0] == pytest.approx(2 / 3, abs=1e-4)
+
+
+def hold(path, ready):
+    with claimed(Path(path)) as ours:
+        ready.put(ours)
+        time.sleep(60)
+
+
+def test_a_claim_is_one_processes_and_ends_with_it(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    ready = context.Queue()
+    holder = context.Process(target=hold, args=(str(tmp_path / "claim"), ready))
+    holder.start()
+    assert ready.get(timeout=30)
+    with claimed(tmp_path / "claim") as ours:
+        assert not ours
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.join()
+    with claimed(tmp_path / "claim") as ours:
+        assert ours
+
+
+def write_lines(folder, worker):
+    for number in range(50):
+        append(Path(folder) / LINES, {"key": f"{worker}-{number}", "padding": "x" * 3000})
+
+
+def test_lines_of_several_processes_stay_whole(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=write_lines, args=(str(tmp_path), worker)) for worker in range(3)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert len(Results(tmp_path).lines) == 150
+
+
+def test_a_torn_line_is_left_out_and_then_replaced(tmp_path):
+    append(tmp_path / LINES, {"key": "whole"})
+    with (tmp_path / LINES).open("ab") as file:
+        file.write(b'{"key": "to')
+    results = Results(tmp_path)
+    assert list(results.lines) == ["whole"]
+    results.add({"key": "next"})
+    assert [json.loads(line)["key"] for line in (tmp_path / LINES).read_text().splitlines()] == ["whole", "next"]
+    assert list(results.lines) == ["whole", "next"]
+
+
+def test_workers_share_a_plan_and_run_nothing_twice(tmp_path, data_dir):
+    plan = searches(tiny_grid(), CELL, ["ce", "soap", "focal", "cb_ce"])
+    results = Results(tmp_path / "results")
+    states = list(run_plan(plan, results, place(tmp_path, data_dir), workers=2))
+    assert states[-1].done == states[-1].total == 4
+    lines = [json.loads(line) for line in (tmp_path / "results" / LINES).read_text().splitlines()]
+    assert sorted(line["method"] for line in lines) == ["cb_ce", "ce", "focal", "soap"]
+
+
+def test_data_that_is_not_there_ends_the_plan_with_its_reason(tmp_path):
+    plan = searches(tiny_grid(), CELL, ["ce"])
+    with pytest.raises(WorkerError, match="cifar"):
+        list(run_plan(plan, Results(tmp_path / "results"), place(tmp_path, tmp_path / "nowhere"), workers=2))
+    assert not (tmp_path / "results").exists()
+
+
+PROGRAM = """
+import sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from test_experiment_runs import CELL, tiny_grid, work, Place, Results, searches
+plan = searches(tiny_grid(), CELL, ["ce", "soap"])
+work(plan, Results({results!r}), Place(Path({work!r}), {data!r}, {{"version": "test"}}), say=lambda news: None, traced=["soap"])
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_and_ends_the_same(tmp_path, data_dir):
+    plan = searches(tiny_grid(), CELL, ["ce", "soap"])
+    whole, _ = run_here(plan, tmp_path / "whole", data_dir, traced=["soap"])
+    paths = {"results": str(tmp_path / "results"), "work": str(tmp_path / "work"), "data": str(data_dir)}
+    program = PROGRAM.format(tests=str(Path(__file__).parent), **paths)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    kills = 0
+    for seconds in (4.0, 4.5, 5.0, 5.5, 6.0, None):
+        process = subprocess.Popen([sys.executable, "-c", program], env=environment)
+        try:
+            process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            kills += 1
+    assert kills
+    killed = Results(tmp_path / "results")
+    assert killed.lines.keys() == whole.lines.keys()
+    for key, line in whole.lines.items():
+        assert killed.get(key)["test"] == line["test"]
+        assert killed.get(key)["chosen"] == line["chosen"]
