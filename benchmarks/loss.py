@@ -33,10 +33,11 @@ class Batch:
 
     def __init__(self, num_pos: int, size: int) -> None:
         generator = torch.Generator().manual_seed(0)
+        # Positives first, then negatives, spread over the rows of the training set as in any real one.
+        spread = torch.randperm(20 * size, generator=generator)
         self.train_labels = torch.zeros(20 * size)
-        self.train_labels[: 20 * num_pos] = 1
-        positives = torch.randperm(20 * num_pos, generator=generator)[:num_pos]
-        negatives = 20 * num_pos + torch.randperm(20 * (size - num_pos), generator=generator)[: size - num_pos]
+        self.train_labels[spread[: 20 * num_pos]] = 1
+        positives, negatives = spread[:num_pos], spread[20 * num_pos :][: size - num_pos]
         self.rows = torch.cat([positives, negatives])[torch.randperm(size, generator=generator)]
         self.labels = self.train_labels[self.rows]
         self.scores = torch.randn(size, generator=generator).requires_grad_()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from apmax.losses import APLoss, Weighted
+from apmax.losses import APLoss, Weighted, average_precision
 
 NAN, INF = float("nan"), float("inf")
 LABELS = torch.tensor([1.0, 0, 0, 1, 0, 1, 0, 0, 1, 0])
@@ -28,6 +28,14 @@ def changed(values, place, value):
     return values
 
 
+@pytest.fixture(params=["host", "device"])
+def checked_on(request, monkeypatch):
+    """Check as where numbers may be looked at, and as on a device."""
+    if request.param == "device":
+        monkeypatch.setattr(average_precision, "_on_host", lambda tensor: False)
+
+
+@pytest.mark.usefixtures("checked_on")
 @pytest.mark.parametrize(
     ("scores", "labels", "index", "message"),
     [
@@ -59,6 +67,36 @@ def test_a_wrong_batch_is_refused_by_the_arguments_name_and_u_is_untouched(score
     with pytest.raises(ValueError, match=message):
         loss(scores, labels, index)
     assert torch.equal(loss.u, before)
+
+
+@pytest.mark.usefixtures("checked_on")
+def test_a_positive_that_weighs_nothing_is_not_remembered():
+    loss = APLoss(LABELS, sample_weight=changed(torch.ones(10), 3, 0.0))
+    loss(SCORES, LABELS, ROWS)
+    assert (loss.u[:, 1] > 0).tolist() == [True, False, True, True]
+
+
+@pytest.mark.parametrize("rows", [2000, 200_000], ids=["small training set", "large training set"])
+@pytest.mark.parametrize("repeated", [False, True], ids=["rows differ", "a row twice"])
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_checks_change_no_number(rows, repeated, weighted):
+    generator = torch.Generator().manual_seed(0)
+    table = (torch.rand(rows, generator=generator) < 0.1).double()
+    weight = torch.rand(rows, generator=generator) if weighted else None
+    losses = [APLoss(table, sample_weight=weight, validate=validate) for validate in (True, False)]
+    for _ in range(3):
+        index = torch.randperm(rows, generator=generator)[:300]
+        index = torch.cat([index, index[:20]]) if repeated else index
+        scores = torch.randn(len(index), generator=generator, dtype=torch.float64)
+        gradients = []
+        for loss in losses:
+            own = scores.clone().requires_grad_()
+            value = loss(own, table[index], index)
+            value.backward()
+            gradients.append(torch.cat([own.grad, value.detach()[None]]))
+        torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-16)
+    assert losses[0].u.count_nonzero() > 0
+    torch.testing.assert_close(losses[0].u, losses[1].u, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize(

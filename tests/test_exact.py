@@ -236,6 +236,16 @@ def test_an_absurd_score_leaves_the_other_anchors_alone(name, value):
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("name", ["ramp", "smooth_step"])
+@pytest.mark.parametrize("distance", [10.0, 1e30])
+def test_an_example_out_of_every_anchors_reach_has_no_gradient(name, distance):
+    scores, anchors, positive, negative = problem(200, 20, seed=4)
+    anchors = torch.cat([anchors, anchors + 1e6])
+    scores[:3] = torch.tensor([scores.min() - distance, scores.max() + 10, anchors.max() + distance])
+    of_scores = value_and_gradients(name, "bucket", scores, anchors, positive + 0.1, negative + 0.1, margin=0.7)[2]
+    assert of_scores[:3].tolist() == [0, 0, 0]
+
+
 @every_method
 def test_work_in_chunks_gives_the_same(name, method, monkeypatch):
     data = problem(230, 31, seed=5)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from apmax.exact import pair_sums
-from apmax.exact.search import edges_at_or_below, edges_below, members
+from apmax.exact.search import common, edges_at_or_below, edges_below
 
 # Few distinct values, so that ties between scores and edges are common.
 NUMBERS = st.sampled_from([-1e30, -1.5, -1.0, -0.0, 0.0, 0.5, 1.0, 1e30]) | st.floats(-2, 2)
@@ -44,15 +45,22 @@ def test_an_unchecked_score_that_is_no_number_does_not_pass_for_one(bad: float) 
     assert bool(sums.isnan().all())
 
 
-@pytest.mark.parametrize("size", [50, 3000], ids=["few", "many"])
-@pytest.mark.parametrize("table_size", [3, 5000], ids=["short table", "long table"])
-@given(seed=st.integers(0, 1000), repeated=st.booleans())
-def test_members_are_the_values_that_stand_in_the_table(size: int, table_size: int, seed: int, repeated: bool) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    values = torch.randperm(20_000, generator=generator)[:size]
-    if repeated:
-        values[0] = values[-1]
-    table = torch.randperm(20_000, generator=generator)[:table_size].sort().values
-    found, distinct = members(torch.cat([table, torch.tensor([10**9])]), values)
-    assert found.tolist() == torch.isin(values, table).tolist()
-    assert not (distinct and repeated)
+@pytest.mark.parametrize("limit", [5000, 1_000_000], ids=["marks", "sorting"])
+@pytest.mark.parametrize("table_size", [3, 4000], ids=["short table", "long table"])
+@given(seed=st.integers(0, 1000), size=st.integers(0, 900))
+def test_common_values_are_where_both_say_they_are(limit: int, table_size: int, seed: int, size: int) -> None:
+    generator = np.random.default_rng(seed)
+    values, table = generator.permutation(5000)[:size], np.sort(generator.permutation(5000)[:table_size])
+    found = common(table, values, limit)
+    assert found is not None
+    where, place = found
+    assert values[where].tolist() == table[place].tolist()
+    assert sorted(values[where]) == sorted(set(values) & set(table))
+
+
+@pytest.mark.parametrize("limit", [1000, 1_000_000], ids=["marks", "sorting"])
+@pytest.mark.parametrize("wrong", ["twice", "below", "above"])
+def test_common_refuses_values_that_repeat_or_lie_outside(limit: int, wrong: str) -> None:
+    values = np.arange(0, 1000, 4)
+    values[7] = {"twice": values[200], "below": -1, "above": limit}[wrong]
+    assert common(np.array([3, 5]), values, limit) is None

@@ -7,8 +7,9 @@ distances d from its left edge and of d²) say all that any anchor needs of them
 
 Accuracy. A piece without end (hinges) is accumulated from the top by a recurrence whose terms are all non-negative.
 A bounded piece is a difference of prefix sums; these are taken relative to cells twice as wide as the piece, so that
-neither an offset of all scores nor one far outlier costs digits. Everything is relative to the median anchor; an
-anchor at a distance D from it sees its own neighbourhood to within the rounding of D, 1e-16·D.
+neither an offset of all scores nor one far outlier costs digits. The same holds on the way back, where a piece adds to
+the sums over the buckets where it begins and subtracts the same where it ends. Everything is relative to the median
+anchor; an anchor at a distance D from it sees its own neighbourhood to within the rounding of D, 1e-16·D.
 """
 
 from __future__ import annotations
@@ -44,21 +45,26 @@ class Buckets:
         self.edges, origin = sort(knots)
         # Bucket 0 lies below every knot and contributes nothing; its distances are only kept finite.
         self._left = torch.cat([self.edges[..., :1], self.edges], -1)
-        # Where among the edges the knots of each piece stand, and how many of them lie at or below each edge.
-        # Equal edges may stand in any order: there is no bucket between them.
+        # Where among the edges the knots stand, piece by piece. Equal edges may stand in any order: there is no bucket
+        # between them.
         places = torch.arange(origin.shape[-1], device=anchors.device).expand_as(origin)
         self._places = torch.empty_like(origin).scatter_(-1, origin, places)
-        number = torch.arange(len(self.pieces), device=anchors.device).view(-1, *[1] * origin.ndim)
-        self._counts = (origin // count == number).cumsum(-1)
         shape = (self.degree + 1, 2, *self.edges.shape[:-1], self.edges.shape[-1] + 1)
         self.moments = torch.zeros(shape, dtype=torch.float64, device=anchors.device)
         first = self.pieces[0]
         # Twice as wide as a bounded piece, so that it touches two cells at most.
         self._width = 0.0 if first.stop is None else 2 * (first.stop - first.start)
         if self._width:
-            self._cell, self._rest = _cells(self.edges, self._width)
+            cell, self._rest = _cells(self.edges, self._width)
+            # A bucket wider than a piece lies in none, nor does the last, which has no end.
+            self._wide = pad(torch.diff(self.edges) > self._width, (0, 1), value=True)
+            # Numbers of edges: where bounded pieces begin, where they pass into the next cell, and where they end.
+            begin, end = self._places[..., :-count], self._places[..., count:]
+            middle = edges_below(cell, cell.gather(-1, begin).add_(1)).clamp_(begin, end)
+            self._bounds = begin, middle, end
+            self._begin_rest = self._rest.gather(-1, begin)
         self._powers: list[Tensor] = []
-        self._linear: tuple[Tensor, Tensor]
+        self._linear: Tensor
 
     def locate(self, scores: Tensor) -> Place:
         """Return each example's bucket (the number of knots at or below its score) and distance from its left edge."""
@@ -83,26 +89,22 @@ class Buckets:
     def backward(self, cotangent: Tensor) -> Tensor:
         """Take d(objective)/d(sums), (2, ..., k); return the anchors' gradient and get ready for `gradient`."""
         weight = cotangent.double().gather(-1, self._order.expand_as(cotangent))
-        constant = torch.zeros((2, *self.edges.shape), dtype=torch.float64, device=self.edges.device)
-        slope = torch.zeros_like(constant)
         slopes = tuple(_derivative(piece) for piece in self.pieces)
-        sums = self._bounded_anchors(weight) if self._width else []
+        # Both coefficients of every bucket, (2, 2, ..., K + 1); bucket 0 has none.
+        if self._width:
+            self._linear = self._bounded_linear(weight, slopes[:-1])
+        else:
+            self._linear = self.moments.new_zeros(2, *self.moments.shape[1:])
         if any(slopes[-1].coefficients):
-            sums.append(self._endless_anchors(weight))
-        # Where the last piece is flat, nothing is summed for it.
-        for (_, _, (c0, c1, _)), (zeroth, first) in zip(slopes, sums, strict=False):
-            constant.add_(zeroth, alpha=c0)
-            if c1:
-                constant.add_(first, alpha=c1)
-                slope.add_(zeroth, alpha=c1)
-        self._linear = pad(constant, (1, 0)), pad(slope, (1, 0))
+            self._linear[..., 1:] += self._endless_linear(weight, slopes[-1])
         return -self._unsort((weight * self._combine(slopes)).sum(0))
 
     def gradient(self, place: Place, weight: Tensor) -> Tensor:
         """Return the gradient with respect to the scores of located examples, (..., m), after `backward`."""
         index = place.entry.expand_as(weight)
         constant, slope = (table.gather(-1, index) for table in self._linear)
-        return slope.mul_(place.part).add_(constant).mul_(weight).sum(0)
+        product: Tensor = slope.mul_(place.part).add_(constant).mul_(weight)
+        return product[0] + product[1]
 
     def _combine(self, pieces: tuple[Piece, ...]) -> Tensor:
         total = torch.zeros((2, *self.anchors.shape), dtype=torch.float64, device=self.anchors.device)
@@ -128,44 +130,53 @@ class Buckets:
 
     def _bounded_powers(self) -> tuple[Tensor, ...]:
         """Return Σ (s - v)^p over the examples of each bounded piece, v where it begins: all pieces at one go."""
-        count, moments = self.anchors.shape[-1], self.moments[: _degree(self.pieces[:-1]) + 1, ..., 1:]
-        # A bucket wider than a piece lies in none; far examples in it would only swamp the sums.
-        gap = torch.diff(self.edges, append=self.edges[..., -1:] + 2 * self._width)
-        moments = torch.cat([moments[:1], torch.where(gap <= self._width, moments[1:], 0)])
-        prefix = pad(_recentre(moments, self._rest).cumsum(-1), (1, 0))
-        begin, end = self._places[..., :-count], self._places[..., count:]
-        middle = edges_below(self._cell, self._cell.gather(-1, begin) + 1).clamp_(begin, end)
-        own = self._rest.gather(-1, begin)
+        moments = self.moments[: _degree(self.pieces[:-1]) + 1].clone()
+        moments[..., 0] = 0
+        # Far examples in a wide bucket would only swamp the sums.
+        moments[1:, ..., 1:].masked_fill_(self._wide, 0)
+        _recentre(moments[..., 1:], self._rest)
+        powers = _differences(moments.cumsum(-1), self._bounds)
         # s - v is r - own in the cell where the piece begins, and `width` more in the next.
-        powers = _recentre(_differences(prefix, (begin, middle, end)), torch.stack([-own, self._width - own], -2))
-        by_piece: tuple[Tensor, ...] = powers.sum(-2).split(count, -1)
+        _recentre(powers, torch.stack([-self._begin_rest, self._width - self._begin_rest], -2))
+        here, next_cell = powers.unbind(-2)
+        by_piece: tuple[Tensor, ...] = (here + next_cell).split(self.anchors.shape[-1], -1)
         return by_piece
 
-    def _endless_anchors(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Return Σ w and Σ w·(e - v) over the anchors whose last knot v is not above the edge e."""
-        count = self._counts[-1]
-        knots = self.edges.gather(-1, self._places[..., -self.anchors.shape[-1] :])
-        zeroth = weight.cumsum(-1)
-        at_knot = pad((zeroth[..., :-1] * torch.diff(knots, dim=-1)).cumsum(-1), (1, 0))
+    def _endless_linear(self, weight: Tensor, slope: Piece) -> Tensor:
+        """Return the sums over the anchors of the last piece's slope: at every edge, and what it gains from there."""
+        c0, c1, _ = slope.coefficients
+        knot = self._places[..., -self.anchors.shape[-1] :]
+        # How many anchors' last knots v are not above the edge e; over these go Σ w and Σ w·(e - v).
+        count = torch.zeros_like(self._places).scatter_(-1, knot, 1).cumsum(-1)
         last = (count - 1).clamp_min(0)
-        mass, moment = _take(torch.stack([zeroth, at_knot]), last)
-        first = moment + mass * (self.edges - knots.gather(-1, last))
-        return torch.where(count > 0, mass, 0), torch.where(count > 0, first, 0)
+        mass = weight.cumsum(-1)
+        zeroth = torch.where(count > 0, _take(mass, last), 0)
+        if not c1:
+            return torch.stack([c0 * zeroth, torch.zeros_like(zeroth)])
+        knots = self.edges.gather(-1, knot)
+        moment = pad((mass[..., :-1] * torch.diff(knots, dim=-1)).cumsum(-1), (1, 0))
+        first = _take(moment, last) + zeroth * (self.edges - knots.gather(-1, last))
+        return torch.stack([c0 * zeroth + c1 * first, c1 * zeroth])
 
-    def _bounded_anchors(self, weight: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Return, for each bounded piece, Σ w and Σ w·(e - v) over the anchors whose piece covers e and begins at v."""
-        count, bounded = self.anchors.shape[-1], len(self.pieces) - 1
-        # All bounded pieces at one go: they stand in front of the tasks.
-        place = self._places[..., :-count].unflatten(-1, (bounded, count)).movedim(-2, 0)
-        begin, end = self._counts[1:], self._counts[:-1]
-        middle = torch.stack([edges_below(self._cell.gather(-1, own), self._cell) for own in place]).clamp_(begin, end)
-        rest = self._rest.expand(bounded, *self._rest.shape)
-        moment = weight.unsqueeze(1) * rest.gather(-1, place)
-        prefix = pad(torch.stack([weight.unsqueeze(1).expand_as(moment), moment]).cumsum(-1), (1, 0))
-        mass, moment = _differences(prefix, (begin, middle, end))
-        zeroth = mass.sum(-2)
-        first = (self._rest * zeroth).add_(mass[..., 0, :], alpha=self._width).sub_(moment.sum(-2))
-        return list(zip(zeroth.unbind(1), first.unbind(1), strict=True))
+    def _bounded_linear(self, weight: Tensor, slopes: tuple[Piece, ...]) -> Tensor:
+        """Return the sums over the anchors of the bounded pieces' slopes, as both coefficients of every bucket.
+
+        A piece adds w·(c0 + c1·(s - v)) to the buckets from v, where it begins, to its end. With r the distance from
+        the origin of a cell, s - v is r(s) - r(v), and `width` more from the next cell on.
+        """
+        begin, middle, end = self._bounds
+        steep = torch.cat([weight * slope.coefficients[1] for slope in slopes], -1)
+        level = torch.cat([weight * slope.coefficients[0] for slope in slopes], -1) - steep * self._begin_rest
+        change = torch.stack([level, steep, self._width * steep])
+        jumps = self.moments.new_zeros(3, *self.moments.shape[1:])
+        at_edge = jumps[..., 1:]
+        at_edge.scatter_add_(-1, torch.stack([begin, begin, middle]).unsqueeze(1).expand_as(change), change)
+        at_edge.scatter_add_(-1, end.expand_as(change), -change)
+        constant, slope, further = sums = jumps.cumsum(-1)
+        constant.add_(further)[..., 1:].addcmul_(slope[..., 1:], self._rest)
+        # Nothing is there: what rounding has left would be multiplied by any distance.
+        sums[:2, ..., 1:].masked_fill_(self._wide, 0)
+        return sums[:2]
 
     def _unsort(self, values: Tensor) -> Tensor:
         return torch.empty_like(values).scatter_(-1, self._order.expand_as(values), values)
@@ -197,18 +208,15 @@ def _cells(values: Tensor, width: float) -> tuple[Tensor, Tensor]:
     return cell, (values - cell * width).clamp_(0, width)
 
 
-def _recentre(powers: Tensor, shift: Tensor) -> Tensor:
-    """Return Σ (r + shift)^p from Σ r^p, stacked over p in front."""
-    moved = [powers[0]]
-    if powers.shape[0] > 1:
-        moved.append(powers[1] + shift * powers[0])
-    if powers.shape[0] > 2:
-        moved.append(powers[2] + shift * (2 * powers[1] + shift * powers[0]))
-    return torch.stack(moved)
+def _recentre(powers: Tensor, shift: Tensor) -> None:
+    """Turn Σ r^p, stacked over p in front, into Σ (r + shift)^p."""
+    for first in range(1, powers.shape[0]):
+        for power in range(powers.shape[0] - 1, first - 1, -1):
+            powers[power].addcmul_(shift, powers[power - 1])
 
 
 def _take(tables: Tensor, index: Tensor) -> Tensor:
-    """Return tables (p, 2, ..., K) at `index` (..., k)."""
+    """Return tables (2, ..., K), or several in front of each other, at `index` (..., k)."""
     return tables.gather(-1, index.expand(*tables.shape[:-1], index.shape[-1]))
 
 

@@ -6,10 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+Rows = NDArray[np.int64]
 
 _WORTH_NUMPY, _WORTH_SORTING = 256, 2048
 """From so many values on numpy's search is faster than torch's, and sorting them first than searching for each."""
+_WORTH_MARKING = 64
+"""Up to so many possible numbers for each value a list of all of them is faster than a sort."""
 
 
 class Place(NamedTuple):
@@ -50,30 +55,48 @@ def edges_below(edges: Tensor, values: Tensor) -> Tensor:
     return _count(edges, values, strictly=True)
 
 
-def members(table: Tensor, values: Tensor) -> tuple[Tensor, bool]:
-    """Return which of `values` (n,) stand in the sorted `table`, and whether it is known that no value comes twice.
+def common(table: Rows, values: Rows, limit: int) -> tuple[Rows, Rows] | None:
+    """Return where among `values` (n,) stand those that `table` holds too, and where in the table.
 
-    The last entry of the table must not be below any value.
+    None if a value comes twice or is not in [0, limit), as all of the table is, which is sorted without repetition.
 
-    >>> members(torch.tensor([1, 3]), torch.tensor([3, 2]))
-    (tensor([ True, False]), False)
+    >>> where, place = common(np.array([1, 3, 4]), np.array([4, 2, 1]), 5)
+    >>> where.tolist(), place.tolist()
+    ([2, 0], [0, 2])
     """
-    if values.ndim == 1 and values.shape[0] >= _WORTH_SORTING and _on_host(values):
-        return _members_by_sorting(table.numpy(), values.numpy())
-    return table.take(torch.searchsorted(table, values.contiguous())) == values, False
+    # Read as unsigned numbers the negative ones are the largest.
+    if values.view(np.uint64).max(initial=0) >= limit:
+        return None
+    if limit <= _WORTH_MARKING * len(values):
+        return _common_by_marking(table, values, limit)
+    return _common_by_sorting(table, values)
 
 
-def _members_by_sorting(table: np.ndarray, values: np.ndarray) -> tuple[Tensor, bool]:
+def _common_by_marking(table: Rows, values: Rows, limit: int) -> tuple[Rows, Rows] | None:
+    # Every value leaves its number, from 1 on, in a list of all that there could be; of two equal ones the last stays.
+    numbers = np.arange(1, len(values) + 1, dtype=np.int32)
+    marks = np.zeros(limit, dtype=np.int32)
+    marks[values] = numbers
+    if (marks.take(values) != numbers).any():
+        return None
+    met = marks.take(table)
+    (place,) = (met > 0).nonzero()
+    return met.take(place) - np.int64(1), place
+
+
+def _common_by_sorting(table: Rows, values: Rows) -> tuple[Rows, Rows] | None:
     order = np.argsort(values)
-    ordered = values[order]
-    distinct = not (ordered[1:] == ordered[:-1]).any()
-    found = np.zeros(len(values), dtype=bool)
-    if distinct and len(table) <= len(values):
-        place = np.searchsorted(ordered, table)
-        found[order[place[ordered.take(place, mode="clip") == table]]] = True
-    else:
-        found[order] = table.take(np.searchsorted(table, ordered), mode="clip") == ordered
-    return torch.from_numpy(found), distinct
+    ordered = values.take(order)
+    if (ordered[1:] == ordered[:-1]).any():
+        return None
+    # The shorter one is looked up in the longer one.
+    if len(table) <= len(values):
+        position = np.searchsorted(ordered, table)
+        (place,) = (ordered.take(position, mode="clip") == table).nonzero()
+        return order.take(position.take(place)), place
+    place = np.searchsorted(table, ordered)
+    met = table.take(place, mode="clip") == ordered
+    return order[met], place[met]
 
 
 def _count(edges: Tensor, values: Tensor, *, strictly: bool) -> Tensor:
@@ -88,10 +111,9 @@ def _count_by_sorting(edges: Tensor, values: Tensor, *, strictly: bool) -> Tenso
     # Sorting beats a binary search for every value: the search then goes the other way, for the few edges.
     unsorted = values.numpy()
     order = np.argsort(unsorted)
-    starts = np.searchsorted(unsorted[order], edges.numpy(), side="right" if strictly else "left")
-    counts = np.diff(starts, prepend=0, append=len(unsorted))
+    starts = np.searchsorted(unsorted.take(order), edges.numpy(), side="right" if strictly else "left")
     place = np.empty(len(unsorted), dtype=np.int64)
-    place[order] = np.repeat(np.arange(len(counts)), counts)
+    place[order] = np.bincount(starts, minlength=len(unsorted) + 1)[:-1].cumsum()
     return torch.from_numpy(place)
 
 

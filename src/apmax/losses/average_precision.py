@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -87,8 +87,8 @@ class APLoss(Loss):
         self._maps: dict[tuple[int, int, torch.dtype], Uniform] = {}
         self._corrected = self.prevalence is not None
         self._said_no_positive = False
-        # The rows of the batch in hand, if checking it has shown that they all differ.
-        self._distinct: Tensor | None = None
+        # What checking has shown of the batch in hand, if its rows all differ.
+        self._met: _Met | None = None
         if surrogate in _UNBOUNDED and not sigmoid:
             warnings.warn(
                 f"surrogate {surrogate!r} measures average precision on scores in [0, 1] only: "
@@ -127,18 +127,20 @@ class APLoss(Loss):
         """The estimates of (g¹, g²) of all training positives, (n₊, 2); 0 where never visited."""
         return self.memory.u
 
+    def check(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> None:
+        """Raise `ValueError` for a batch that is not sound or whose rows' labels are not those of the training set."""
+        met = None
+        if self.training and index is not None and labels.ndim == 1 and _on_host(index):
+            met = self._meet(scores, labels, index)
+        if met is None:
+            super().check(scores, labels, index)
+        self._met = met
+
     def faults(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
         """Return a scalar that is 0 if the batch is sound and its rows' labels are those of the training set."""
-        if self.training and index is not None and labels.ndim == 1:
-            held, distinct = self.memory.holding(index)
-            self._distinct = index if distinct else None
-            # A label that is neither 0 nor 1 differs from the training set's, whatever that is.
-            wrong = (held != labels) | (index.clamp(0, self.num_rows - 1) != index)
-            fault = (scores * 0).add_(wrong).sum()
-        else:
-            fault = super().faults(scores, labels, self._rows_in_use(index))
-            if self.training and index is not None:
-                fault = fault + self._differ(labels, index).sum()
+        fault = super().faults(scores, labels, self._rows_in_use(index))
+        if self.training and index is not None:
+            fault = fault + self._differ(labels, index).sum()
         if self.training and self.num_pos is not None:
             count = (labels == 1).sum(0)
             fault = fault + ((count > self.num_pos) if labels.ndim == 2 else (count != self.num_pos)).sum()
@@ -168,20 +170,25 @@ class APLoss(Loss):
                 "index is needed for gamma < 1: the training-set row of every example (wrap the data set in "
                 "apmax.Indexed), or pass gamma=1 for a loss without memory"
             )
-        first = None
-        if self.training and batch.rows is not None and batch.rows is not self._distinct:
+        met = self._met if self._met is not None and self._met.rows is batch.rows else None
+        self._met = first = None
+        if self.training and batch.rows is not None and met is None:
             first = _first_occurrence(batch.rows)
-        self._distinct = None
         if first is not None and self._corrected:
             batch = batch._replace(positive=batch.positive * first, negative=batch.negative * first)
-        size = batch.scores.shape[-1]
-        promised = min(self.num_pos, size) if self.training and self.num_pos is not None else None
-        where = functional.positives_of(batch.positive, promised)
+        if met is not None and batch.plain:
+            where, place = met.where, met.place
+        else:
+            size = batch.scores.shape[-1]
+            promised = min(self.num_pos, size) if self.training and self.num_pos is not None else None
+            where, place = functional.positives_of(batch.positive, promised), None
         if where.shape[-1] == 0:
             return self._nothing(batch)
-        return _with_gradient(batch.scores, *self._value_and_gradient(batch, where, first))
+        return _with_gradient(batch.scores, *self._value_and_gradient(batch, where, place, first))
 
-    def _value_and_gradient(self, batch: Batch, where: Tensor, first: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _value_and_gradient(
+        self, batch: Batch, where: Tensor, place: Tensor | None, first: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         # `functional.compose` written out: both are known at once, which spares autograd's bookkeeping.
         scores = batch.scores.detach()
         if self.sigmoid:
@@ -200,7 +207,13 @@ class APLoss(Loss):
             complete = (classes[1] > 0).any(-1, keepdim=True) if self._corrected else None
         u = g = weighing.g(sums)
         if self.training and batch.rows is not None:
-            u = self._remember(g, batch.rows[where], weight, complete, None if first is None else first[where])
+            held = None
+            if place is None:
+                place, key = self.memory.find(batch.rows.take(where))
+                held = self.memory.holds(place, key)
+                if weight is not None:
+                    held = held & (weight > 0)
+            u = self._remember(g, place, held, weight, complete, None if first is None else first[where])
         value, cotangent = weighing.objective(u)
         gradient, of_anchors = pairs.pull(cotangent)
         gradient.scatter_add_(-1, where, of_anchors)
@@ -243,28 +256,33 @@ class APLoss(Loss):
         )
 
     def _remember(
-        self, g: Tensor, rows: Tensor, weight: Tensor | None, complete: Tensor | None, first: Tensor | None
+        self,
+        g: Tensor,
+        place: Tensor,
+        held: Tensor | None,
+        weight: Tensor | None,
+        complete: Tensor | None,
+        first: Tensor | None,
     ) -> Tensor:
         """Renew u of the anchors by the moving average and return it, (2, ..., k).
 
         Args:
             g: (2, ..., k) of this batch.
-            rows: (..., k) the anchors' training rows.
+            place: (..., k) where the memory has the anchors' training rows.
+            held: (..., k) whether it has them, None if all: padding and, without checks, a row of no positive are used
+                by themselves, never stored.
             weight: (..., k) their weights, 0 for padding; None if all weigh 1.
             complete: (..., 1) whether the batch has negatives; None if it has, or is taken as it is.
             first: (..., k) whether a row is met in the batch for the first time; None if all are.
         """
         memory = self.memory
-        place, key = memory.find(rows)
         old = memory.read(place).to(g.dtype)
         allowed = first
-        if weight is None and self.validate:
+        if held is None:
             visited = old[ALL].bool()
         else:
-            # Padding and, without checks, a row of no positive are used by themselves, never stored.
-            own = memory.holds(place, key) if weight is None else memory.holds(place, key) & (weight > 0)
-            visited = torch.logical_and(old[ALL], own)
-            allowed = own if first is None else own & first
+            visited = torch.logical_and(old[ALL], held)
+            allowed = held if first is None else held & first
         seen = g
         if complete is not None:
             # Without negatives in the batch, what is known of them stays; an anchor not yet seen stays unseen.
@@ -286,6 +304,19 @@ class APLoss(Loss):
             return self._numbers[2]
         return weight * self._floor_rate.to(weight.dtype).unsqueeze(-1)
 
+    def _meet(self, scores: Tensor, labels: Tensor, index: Tensor) -> _Met | None:
+        """Return where the batch's positives are if nothing is wrong with it and all rows differ; otherwise None."""
+        found = self.memory.meet(index.numpy())
+        if found is None or not np.isfinite(scores.numpy()).all():
+            return None
+        (where, place), given = found, labels.numpy()
+        # Where the training set has a positive the label is 1, and nowhere else is it other than 0.
+        if not (given.take(where) == 1).all() or np.count_nonzero(given != 0) != len(where):
+            return None
+        if self.num_pos is not None and len(where) != self.num_pos:
+            return None
+        return _Met(index, torch.from_numpy(where), torch.from_numpy(place))
+
     def _differ(self, labels: Tensor, index: Tensor) -> Tensor:
         """Return (..., B): whether a batch label is positive and the training label is not, or the other way round."""
         memory = self.memory
@@ -305,6 +336,14 @@ class APLoss(Loss):
                 stacklevel=6,
             )
         return (batch.scores * 0).sum()
+
+
+class _Met(NamedTuple):
+    """The rows of a batch, all different; where among them positives are, and their places in the memory."""
+
+    rows: Tensor
+    where: Tensor
+    place: Tensor
 
 
 def _with_gradient(scores: Tensor, value: Tensor, gradient: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from apmax.exact.search import edges_below, members
+from apmax.exact.search import Rows, common, edges_below
 
 
 class Memory(nn.Module):
@@ -63,9 +63,12 @@ class Memory(nn.Module):
         """Return whether what `find` returned are rows of positives."""
         return self._rows.take(place) == key
 
-    def holding(self, rows: Tensor) -> tuple[Tensor, bool]:
-        """Return which rows (B,) of one task are positives, and whether it is known that none comes twice."""
-        return members(self._rows, rows)
+    def meet(self, rows: Rows) -> tuple[Rows, Rows] | None:
+        """Return where among rows (B,) of one task the positives are, and their places: on the host only.
+
+        None if a row comes twice or is not in the training set.
+        """
+        return common(self._rows.numpy()[:-1], rows, self.num_rows)
 
     def read(self, place: Tensor) -> Tensor:
         """Return u at these places, (2, ...)."""
