@@ -9,11 +9,11 @@ import pytest
 
 from apmax.cli import main
 
-PAGE = Path(__file__).parent.parent / "docs" / "command-line.md"
+PAGES = [Path(__file__).parent.parent / "docs" / f"{name}.md" for name in ("command-line", "molecules", "pictures")]
 
 
 def shown():
-    lines = re.findall(r"^\$ (apmax .+)$", PAGE.read_text(), re.MULTILINE)
+    lines = [line for page in PAGES for line in re.findall(r"^\$ (apmax .+)$", page.read_text(), re.MULTILINE)]
     for command in main.COMMANDS.values():
         lines += re.findall(r"^(apmax .+)$", main.sys.modules[command.__module__].EXAMPLES, re.MULTILINE)
     return lines

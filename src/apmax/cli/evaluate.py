@@ -17,13 +17,20 @@ apmax evaluate runs/churn next_month.csv
 
 apmax evaluate runs/churn next_month.csv --json | jq .ap.estimate
 
-apmax evaluate runs/active confirmed.csv --smiles canonical_smiles"""
+apmax evaluate runs/active confirmed.csv --smiles canonical_smiles
+
+apmax evaluate runs/skin next_year/"""
 
 
 def evaluate(
     directory: options.Directory,
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="csv, csv.gz or parquet, with the target.")],
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="csv, csv.gz or parquet with the target, or a folder per class.")
+    ],
     smiles: options.OtherSmiles = None,
+    path: options.OtherPath = None,
+    root: options.OtherRoot = None,
+    ending: options.OtherEnding = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure a model on labelled rows: AP, AUPRC and AUROC with intervals, the no-skill line, precision at k."""
@@ -31,11 +38,13 @@ def evaluate(
 
     from apmax import jobs
     from apmax.cli import terminal
+    from apmax.jobs.sources import remarks
     from apmax.jobs.targets import any_known
     from apmax.kinds import RowReport
 
-    model = jobs.load(directory).reading(smiles)
-    source, report = jobs.open_source(data), RowReport()
+    given = {"smiles": smiles, "path": path, "root": root, "ending": ending}
+    model, source = jobs.load(directory).open(data, given)
+    report = RowReport()
     model.target.check_in(source)
     scores, labels = [], []
     for chunk, chunk_scores in model.scored(source, report):
@@ -52,6 +61,7 @@ def evaluate(
     without = [name for name in model.target.names if name not in results.each]
     terminal.warn(
         [
+            *remarks(source),
             *report.lines(),
             *([f"{unlabelled:,} rows without a target are left out"] if unlabelled else []),
             *(f"{name!r} has no positive or no negative row here: its AP is undefined" for name in without),

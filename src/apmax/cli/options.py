@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-DATA, HOLD_OUT, TRAINING = "Data", "Rows to choose by", "Training"
+DATA, PICTURES, HOLD_OUT, TRAINING = "Data", "Images", "Rows to choose by", "Training"
 
-Source = Annotated[str, typer.Argument(metavar="DATA|RUN.TOML", help="csv, csv.gz or parquet, or a job as TOML.")]
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA|RUN.TOML",
+        help="csv, csv.gz or parquet; a folder with a folder per class of images; or a job as TOML.",
+    ),
+]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The --out of `apmax train`.")]
 Target = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="COLUMN", help="The column to be predicted. May be repeated for molecules.", rich_help_panel=DATA
+        metavar="NAME",
+        help="The column, or the class of images, to be predicted. May be repeated for molecules and images.",
+        rich_help_panel=DATA,
     ),
 ]
 Smiles = Annotated[
@@ -27,7 +35,58 @@ OtherSmiles = Annotated[
 OnError = Annotated[
     str | None,
     typer.Option(
-        metavar="skip|raise", help="Leave out molecules that cannot be read (default), or stop.", rich_help_panel=DATA
+        metavar="skip|raise",
+        help="Leave out and name molecules and images that cannot be read (default), or stop.",
+        rich_help_panel=DATA,
+    ),
+]
+OtherPath = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="The column of image files, if not called as in training.")
+]
+OtherRoot = Annotated[Path | None, typer.Option(metavar="DIR", help="What their paths begin at (the folder of DATA).")]
+OtherEnding = Annotated[str | None, typer.Option(metavar="TEXT", help="Added to the paths, if not as in training.")]
+FilesColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--path", metavar="COLUMN", help="The column of files; makes the kind images (path).", rich_help_panel=PICTURES
+    ),
+]
+Root = Annotated[
+    str | None,
+    typer.Option(metavar="DIR", help="What paths begin at (the folder of DATA).", rich_help_panel=PICTURES),
+]
+Ending = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="Added to every path, such as .jpg.", rich_help_panel=PICTURES)
+]
+Size = Annotated[
+    int | None,
+    typer.Option(
+        min=8, metavar="N", help="Resize to N×N (224, or the images' own size if smaller).", rich_help_panel=PICTURES
+    ),
+]
+Augmentation = Annotated[
+    str | None,
+    typer.Option(
+        "--augment",
+        metavar="NAME",
+        help="In training: small (shifts, mirror; default up to 64×64), large (crops, colours), none.",
+        rich_help_panel=PICTURES,
+    ),
+]
+Width = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Channels of the network's first layer (64).", rich_help_panel=PICTURES),
+]
+Stem = Annotated[
+    str | None,
+    typer.Option(
+        metavar="imagenet|small", help="How the network begins; small: 3×3, no pooling.", rich_help_panel=PICTURES
+    ),
+]
+Pretrained = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help="Begin with these weights, such as torchvision's resnet18.", rich_help_panel=PICTURES
     ),
 ]
 Positive = Annotated[
@@ -43,7 +102,7 @@ Column = Annotated[
     ),
 ]
 Kind = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Kind of data: table or molecules.", rich_help_panel=DATA)
+    str | None, typer.Option(metavar="NAME", help="Kind of data: table, molecules, images.", rich_help_panel=DATA)
 ]
 DataDir = Annotated[
     Path | None,
@@ -67,7 +126,7 @@ Model = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="mlp (default), linear; of molecules gine (default), mpnn, ml-mpnn.",
+        help="mlp or linear; for molecules gine, mpnn, ml-mpnn; for images resnet18, resnet34. Default: the first.",
         rich_help_panel=TRAINING,
     ),
 ]
@@ -81,6 +140,7 @@ LossName = Annotated[
     ),
 ]
 Epochs = Annotated[int | None, typer.Option(min=1, metavar="N", help="Of the last stage.", rich_help_panel=TRAINING)]
+BatchSize = Annotated[int | None, typer.Option(min=2, metavar="N", help="Rows per step.", rich_help_panel=TRAINING)]
 Seed = Annotated[
     int | None, typer.Option(min=0, metavar="N", help="Of everything random (0).", rich_help_panel=TRAINING)
 ]
@@ -93,36 +153,3 @@ Change = Annotated[
         rich_help_panel=TRAINING,
     ),
 ]
-
-
-def job_table(
-    source: str, model: str | None, columns: list[str] | None, *, target: list[str] | None, **data: Any
-) -> dict[str, Any]:
-    """Return a job as plain tables: that of a TOML file, or one of the data file, with what the options say."""
-    from apmax.jobs.toml import parse
-
-    table = parse(Path(source).read_text(encoding="utf-8")) if is_job(source) else {"data": {"train": source}}
-    own = {**data, "columns": roles(columns) or None, "target": list(target) if target else None}
-    table["data"] = {**table.get("data", {}), **{name: value for name, value in own.items() if value is not None}}
-    if model is not None:
-        table["model"] = {**table.get("model", {}), "name": model}
-    return table
-
-
-def places(source: str, data_dir: Path | None) -> tuple[Path, ...]:
-    """Return where files are looked for, besides the current folder: the data's folder, that of the job's file."""
-    return tuple(([] if data_dir is None else [data_dir]) + ([Path(source).parent] if is_job(source) else []))
-
-
-def is_job(source: str) -> bool:
-    """Tell a job's file from data."""
-    return source.lower().endswith(".toml")
-
-
-def roles(columns: list[str] | None) -> dict[str, str]:
-    """Return what columns were said to be."""
-    pairs = [text.rpartition("=") for text in columns or ()]
-    for (name, _, kind), text in zip(pairs, columns or (), strict=True):
-        if not name or not kind:
-            raise typer.BadParameter(f"--column is written NAME=TYPE, got {text!r}")
-    return {name: kind for name, _, kind in pairs}

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from apmax.cli import options
+from apmax.cli.asking import Asked, asked
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -23,39 +24,26 @@ apmax train clients.csv --target churn --out runs/churn --resume
 
 apmax train molecules.csv --smiles smiles --target active --split scaffold --test-share 0.1 --out runs/active
 
-apmax train tox21.csv --smiles smiles --target NR-AR --target NR-AhR --model mpnn --out runs/tox"""
+apmax train tox21.csv --smiles smiles --target NR-AR --target NR-AhR --model mpnn --out runs/tox
+
+apmax train images/ --target malignant --test-share 0.1 --out runs/skin
+
+apmax train lesions.csv --path file --target malignant --group patient --pretrained resnet18.pth --out runs/skin"""
 
 
+@asked
 def train(
-    data: options.Source,
+    job: Asked,
     out: Annotated[
         Path,
         typer.Option(metavar="DIR", help="Directory for the model and all about it.", rich_help_panel=options.DATA),
     ],
-    target: options.Target = None,
-    positive: options.Positive = None,
     test: Annotated[
         str | None, typer.Option(metavar="FILE", help="Scored once, after the choice.", rich_help_panel=options.DATA)
     ] = None,
-    column: options.Column = None,
-    smiles: options.Smiles = None,
-    on_error: options.OnError = None,
-    kind: options.Kind = None,
-    data_dir: options.DataDir = None,
-    valid: options.Valid = None,
-    group: options.Group = None,
-    time: options.Time = None,
-    split: options.Split = None,
-    share: options.Share = None,
     test_share: Annotated[
         float | None,
         typer.Option(metavar="X", help="Hold out this much too, as the test.", rich_help_panel=options.HOLD_OUT),
-    ] = None,
-    model: options.Model = None,
-    loss: options.LossName = None,
-    epochs: options.Epochs = None,
-    batch_size: Annotated[
-        int | None, typer.Option(min=2, metavar="N", help="Rows per step.", rich_help_panel=options.TRAINING)
     ] = None,
     num_pos: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Positives per step.", rich_help_panel=options.TRAINING)
@@ -69,15 +57,13 @@ def train(
     ensemble: Annotated[
         int | None, typer.Option(min=1, metavar="K", help="Average K models.", rich_help_panel=options.TRAINING)
     ] = None,
-    seed: options.Seed = None,
     devices: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Processes or GPUs.", rich_help_panel=options.TRAINING)
     ] = None,
-    change: options.Change = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what stands in --out.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only the final table.")] = False,
 ) -> None:
-    """Train a model on a table, or on molecules; validation AP chooses its epoch.
+    """Train a model on a table, on molecules or on images; validation AP chooses its epoch.
 
     Columns are understood by themselves, rows to choose by are held out, and everything needed to go on, to score
     new rows and to do it again is kept in the directory.
@@ -86,39 +72,12 @@ def train(
     from apmax.cli import terminal
     from apmax.jobs.training import is_first_process
 
-    table = options.job_table(
-        data,
-        model,
-        column,
-        target=target,
-        positive=positive,
-        valid=valid,
-        test=test,
-        group=group,
-        time=time,
-        split=split,
-        share=share,
-        test_share=test_share,
-        kind=kind,
-        smiles=smiles,
-        on_error=on_error,
-    )
-    wishes = jobs.Wishes(
-        loss=loss,
-        epochs=epochs,
-        batch_size=batch_size,
-        num_pos=num_pos,
-        lr=lr,
-        ensemble=ensemble,
-        seed=seed,
-        devices=devices,
-        changes=tuple(change or ()),
-    )
-    terminal.use_threads(jobs.data_spec(table, wishes).kind)
+    table = job.table(test=test, test_share=test_share)
+    wishes = job.wishes(num_pos=num_pos, lr=lr, ensemble=ensemble, devices=devices)
+    data = jobs.data_spec(table, wishes, job.places)
+    terminal.use_threads(data.kind)
     tell = (lambda _, warnings: terminal.warn(warnings)) if quiet else terminal.notes
-    outcome = jobs.train(
-        table, wishes, out=out, resume=resume, progress=not quiet, places=options.places(data, data_dir), tell=tell
-    )
+    outcome = jobs.train(table, wishes, out=out, resume=resume, progress=not quiet, places=job.places, tell=tell)
     if not is_first_process():
         return
     terminal.warn(outcome.warnings)
@@ -128,7 +87,9 @@ def train(
     console.print(terminal.evaluations(parts))
     if not quiet:
         console.print(f"\nChosen by validation AP: {chosen(outcome)}.", soft_wrap=True)
-        how = f"--by {target[0]} --sort" if target and len(target) > 1 else "--sort"
+        for sheet in outcome.sheets:
+            console.print(f"The best-ranked images: {sheet}", soft_wrap=True)
+        how = f"--by {data.targets[0]} --sort" if len(data.targets) > 1 else "--sort"
         console.print(f"To rank new rows: apmax predict {out} DATA {how} --out ranked.csv", soft_wrap=True)
 
 

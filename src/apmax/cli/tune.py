@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from apmax.cli import options
+from apmax.cli.asking import Asked, asked
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,29 +32,13 @@ SEARCH = "Search"
 SHOWN = 8
 
 
+@asked
 def tune(
-    data: options.Source,
+    job: Asked,
     out: Annotated[
         Path,
         typer.Option(metavar="DIR", help="Directory for the study and the best job.", rich_help_panel=options.DATA),
     ],
-    target: options.Target = None,
-    positive: options.Positive = None,
-    column: options.Column = None,
-    smiles: options.Smiles = None,
-    on_error: options.OnError = None,
-    kind: options.Kind = None,
-    data_dir: options.DataDir = None,
-    valid: options.Valid = None,
-    group: options.Group = None,
-    time: options.Time = None,
-    split: options.Split = None,
-    share: options.Share = None,
-    model: options.Model = None,
-    loss: options.LossName = None,
-    epochs: options.Epochs = None,
-    seed: options.Seed = None,
-    change: options.Change = None,
     trials: Annotated[
         int, typer.Option(min=1, metavar="N", help="In all, those of before included.", rich_help_panel=SEARCH)
     ] = 30,
@@ -72,7 +57,7 @@ def tune(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the study in --out.")] = False,
 ) -> None:
-    """Search for good settings by validation AP, and write the best as a job.
+    """Search for good settings by validation AP (of several targets its mean), and write the best as a job.
 
     Trials that fall behind the median are stopped early. The study is an SQLite file: it can be gone on with, and other
     processes, on other machines too, can join by the same command with --resume.
@@ -80,36 +65,16 @@ def tune(
     from apmax import jobs, tuning
     from apmax.cli import terminal
     from apmax.jobs.rows import prepare
-    from apmax.jobs.spec import data_spec, resolve
-    from apmax.jobs.training import FILES, find
+    from apmax.jobs.spec import located
+    from apmax.jobs.training import draft
     from apmax.kinds import KINDS
 
     if out.exists() and any(out.iterdir()) and not resume:
         raise FileExistsError(f"{out} is not empty: go on with --resume, or choose another directory")
-    table = options.job_table(
-        data,
-        model,
-        column,
-        target=target,
-        positive=positive,
-        valid=valid,
-        group=group,
-        time=time,
-        split=split,
-        share=share,
-        kind=kind,
-        smiles=smiles,
-        on_error=on_error,
-    )
-    wishes = jobs.Wishes(loss=loss, epochs=epochs, seed=seed, changes=tuple(change or ()))
-    spec = data_spec(table, wishes)
-    if len(spec.targets) > 1:
-        raise ValueError(f"a search is for one target, got {', '.join(spec.targets)}")
-    places = options.places(data, data_dir)
-    found: dict[str, Any] = {n: str(find(path, places)) for n in FILES if (path := getattr(spec, n)) is not None}
-    spec = dataclasses.replace(spec, **found)
+    table, wishes = job.table(), job.wishes()
+    spec = located(jobs.data_spec(table, wishes, job.places), job.places)
     terminal.use_threads(spec.kind)
-    run = resolve(table, wishes, spec, rows=10**6, positives=10**4).run
+    run = draft(table, wishes, spec).run
     prepared = prepare(spec, seed=run.seed)
     searched = tuning.read_space(space) if space else tuning.space_for(run)
     if run.seed != (wishes.seed or 0):

@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 from apmax import extras, validation
 from apmax.data.tables import open_writer
+from apmax.jobs.refusals import errors_file, write_errors
+from apmax.jobs.sheets import Best
 from apmax.jobs.sources import AnySource
 from apmax.jobs.trained import Trained
 from apmax.kinds import RowReport
@@ -33,6 +35,7 @@ def rank(
     name: str = "score",
     by: str | None = None,
     on_error: str = "skip",
+    sheet: str | os.PathLike[str] | None = None,
 ) -> RowReport:
     """Write the rows of `source` with a column `name` of scores to `out`, a higher score being more likely positive.
 
@@ -49,10 +52,11 @@ def rank(
         name: The new column; of several targets the columns are called "name target".
         by: The target by which rows are sorted, where there are several.
         on_error: "raise" stops at a row that cannot be read.
+        sheet: A PNG file for a picture of the best of those in `out`, where rows are images.
 
     Raises:
         ValueError: The file has such a column already, `out` is the file itself, several targets and no `by`, or a
-            row that cannot be read where that is not wanted.
+            row that cannot be read where that is not wanted; a picture of what are no images.
     """
     names = score_names(model, name)
     for each in names:
@@ -66,16 +70,23 @@ def rank(
     validation.choice("on_error", on_error, ("skip", "raise"))
     report = RowReport(strict=on_error == "raise")
     ordered = sort or top is not None
-    place = place_of(model, by, ordered=ordered)
+    place = place_of(model, by, needed=ordered or sheet is not None)
+    best = None if sheet is None else Best(model, Path(sheet), place)
     tables = in_order(model, source, report, target, top, place) if ordered else readable(model, source, report)
     with open_writer(target, delimiter=source.delimiter) as writer:
         written = False
         for table, scores in tables:
             writer.write(with_scores(table, scores, names))
             written = True
+            if best is not None:
+                best.add(table, scores)
+            report.lap("writing")
         if not written:
             writer.write(with_scores(source.read().slice(0, 0), np.empty((0, len(names)), np.float32), names))
-    write_errors(report, errors_file(target))
+    if best is not None and best.files:
+        best.draw(report.rows - len(report.refused), everything=top is None)
+    write_errors(report.refused, errors_file(target))
+    report.lap("writing")
     return report
 
 
@@ -85,38 +96,18 @@ def score_names(model: Trained, name: str) -> list[str]:
     return [name] if len(targets) == 1 else [f"{name} {target}" for target in targets]
 
 
-def place_of(model: Trained, by: str | None, *, ordered: bool) -> int:
+def place_of(model: Trained, by: str | None, *, needed: bool) -> int:
     """Return which of the targets rows are sorted by."""
     targets = model.target.names
     if by is not None:
-        if not ordered:
+        if not needed:
             raise ValueError("by says what rows are sorted by: it needs sort or top (--sort, --top)")
         return targets.index(validation.choice("by", by, targets))
-    if ordered and len(targets) > 1:
+    if needed and len(targets) > 1:
         raise ValueError(
             f"there are several targets to sort by: say which, --by {targets[0]} (of {', '.join(targets)})"
         )
     return 0
-
-
-def errors_file(out: Path) -> Path:
-    """Return where rows that cannot be read are written.
-
-    >>> str(errors_file(Path("a/ranked.csv.gz")))
-    'a/ranked.errors.csv'
-    """
-    stem = out.name.lower().removesuffix(".gz").rpartition(".")[0]
-    return out.with_name(f"{out.name[: len(stem)]}.errors.csv")
-
-
-def write_errors(report: RowReport, path: Path) -> None:
-    """Write the rows that cannot be read; where there are none, no file is left that says otherwise."""
-    if not report.refused:
-        path.unlink(missing_ok=True)
-        return
-    columns = {name: [getattr(item, name) for item in report.refused] for name in ("row", "value", "reason")}
-    with open_writer(path) as writer:
-        writer.write(pa.table(columns))
 
 
 def readable(model: Trained, source: AnySource, report: RowReport) -> Iterator[tuple[Any, npt.NDArray[np.float32]]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from apmax.jobs.holding import hold_out
 from apmax.jobs.sources import AnySource, open_source
 from apmax.jobs.spec import DataSpec
 from apmax.jobs.targets import Labels, Targets, any_known, any_positive, has_column
-from apmax.kinds import KINDS, Encoder, encode
+from apmax.kinds import KINDS, Encoder, Refused, encode
 from apmax.train import Data
 
 
@@ -26,6 +27,7 @@ class Rows:
     labels: Labels
     dataset: Any = None
     warnings: tuple[str, ...] = ()
+    refused: tuple[Refused, ...] = ()
 
     @property
     def positives(self) -> int:
@@ -42,9 +44,11 @@ class Rows:
 class Prepared:
     """Everything that a training needs of its data.
 
-    `facts` are lines that tell what was understood, `warnings` lines that ask for a look.
+    `spec` is the job's [data] with what it left open, `facts` are lines that tell what was understood, `warnings` lines
+    that ask for a look, `refused` the rows of each file that cannot be read.
     """
 
+    spec: DataSpec
     data: Data
     encoder: Encoder
     target: Targets
@@ -52,40 +56,48 @@ class Prepared:
     train_positives: int
     facts: list[str]
     warnings: list[str]
+    valid: Rows
     test: Rows | None = None
+    refused: Mapping[str, tuple[Refused, ...]] = field(default_factory=dict)
 
 
 def read_rows(source: AnySource, targets: Targets, spec: DataSpec, table: Any = None) -> Rows:
-    """Return the labelled rows of a file.
+    """Return the labelled rows of a file that can be read.
 
     Raises:
-        ValueError: No such column, no labelled rows, a class that is missing.
+        ValueError: No such column, no labelled rows.
     """
     targets.check_in(source)
     table = source.read() if table is None else table
     labels = targets.labels(table)
     gather = KINDS[spec.kind].gather
     if gather is not None:
-        found = gather(table, labels, spec)
-        rows = Rows(table.take(found.rows), labels[found.rows], found.dataset, tuple(found.warnings))
-    else:
-        known = any_known(labels)
-        rows = Rows(table, labels)
-        if not known.all():
-            line = f"{int((~known).sum()):,} rows without a {targets.names[0]!r} are left out"
-            rows = Rows(table.filter(known), labels[known], warnings=(line,))
+        found = gather(table, labels, spec, source)
+        warnings, refused = tuple(found.warnings), tuple(found.refused)
+        return Rows(table.take(found.rows), labels[found.rows], found.dataset, warnings, refused)
+    known = any_known(labels)
+    if known.all():
+        return Rows(table, labels)
+    line = f"{int((~known).sum()):,} rows without a {targets.names[0]!r} are left out"
+    return Rows(table.filter(known), labels[known], warnings=(line,))
+
+
+def check_classes(rows: Rows, source: AnySource, targets: Targets) -> None:
+    """Raise unless every target has positive and negative rows."""
     for target, column in zip(targets.each, rows.labels.reshape(len(rows.labels), -1).T, strict=True):
         for value, name in ((1, target.positive), (0, target.negative)):
             if not (column == value).any():
                 raise ValueError(f"{source.path} has no row whose {target.name!r} is {name!r}")
-    return rows
 
 
-def prepare(spec: DataSpec, *, seed: int) -> Prepared:
-    """Read the files, hold rows out, fit the encoder to the training rows only and encode."""
-    kind = KINDS[spec.kind]
+def open_files(spec: DataSpec) -> dict[str, AnySource]:
+    """Return a job's files, none of which lacks a column.
+
+    Raises:
+        ValueError: One does.
+    """
     sources = {
-        name: open_source(path, smiles=spec.smiles)
+        name: open_source(path, kind=spec.kind, smiles=spec.smiles, targets=spec.targets)
         for name in ("train", "valid", "test")
         if (path := getattr(spec, name)) is not None
     }
@@ -95,34 +107,55 @@ def prepare(spec: DataSpec, *, seed: int) -> Prepared:
     for name in ("group", "time"):
         if getattr(spec, name) is not None:
             has_column(sources["train"], getattr(spec, name), name)
+    return sources
+
+
+def prepare(spec: DataSpec, *, seed: int) -> Prepared:
+    """Read the files, hold rows out, fit the encoder to the training rows only and encode."""
+    kind, sources = KINDS[spec.kind], open_files(spec)
     table = sources["train"].read()
+    spec = kind.settle(spec, table, sources["train"])
     targets = Targets.fit(spec.targets, table, positive=spec.positive)
-    rows = read_rows(sources["train"], targets, spec, table)
-    warnings, test = list(rows.warnings), None
-    if "valid" in sources:
-        train, valid, how = rows, read_rows(sources["valid"], targets, spec), sources["valid"].path.name
-        warnings += [f"{how}: {line}" for line in valid.warnings]
+    files = {name: read_rows(each, targets, spec, table if name == "train" else None) for name, each in sources.items()}
+    for name in ("train", "valid"):
+        if name in files:
+            check_classes(files[name], sources[name], targets)
+    rows, test = files["train"], files.get("test")
+    if test is not None and not test.positives:
+        raise ValueError(f"test: {sources['test'].path} has no positive row: AP is undefined")
+    warnings = [
+        line if name == "train" else f"{sources[name].path.name}: {line}"
+        for name, each in files.items()
+        for line in each.warnings
+    ]
+    if "valid" in files:
+        train, valid, how = rows, files["valid"], sources["valid"].path.name
     else:
         parts = hold_out(rows.table, rows.labels, spec, seed=seed)
         train, valid, how = rows.take(parts.train), rows.take(parts.valid), parts.how
-        test = None if parts.test is None else rows.take(parts.test)
+        test = test if parts.test is None else rows.take(parts.test)
     without = [name for name in (*spec.targets, spec.group, spec.time) if name is not None]
     encoder = kind.fit(train.table, spec, without)
     first, second = (
-        encode(encoder, part.table).dataset if part.dataset is None else part.dataset for part in (train, valid)
+        next(encode(encoder, part.table)).dataset if part.dataset is None else part.dataset for part in (train, valid)
     )
     facts = [
         f"{sources['train'].path.name}: {len(rows.labels):,} rows, {described(rows, targets)}",
         f"train on {counted(train)}, choose by {counted(valid)}"
         + (f", test on {counted(test)}" if test is not None else "")
         + f" ({how})",
+        kind.describe(spec),
         "; ".join(f"{len(names)} {plural(name, len(names))}" for name, names in encoder.summary().items() if names),
         *(f"left out: {name!r} ({reason})" for name, reason in encoder.left_out.items()),
     ]
     warnings += kind.suspects(encoder, train.table, train.labels)
+    first = kind.for_training(first, spec, seed)
     data = Data(first, second, labels=train.labels, valid_labels=valid.labels)
     facts = [fact for fact in facts if fact]
-    return Prepared(data, encoder, targets, len(train.labels), train.positives, facts, warnings, test)
+    refused = {sources[name].path.name: each.refused for name, each in files.items() if each.refused}
+    return Prepared(
+        spec, data, encoder, targets, len(train.labels), train.positives, facts, warnings, valid, test, refused
+    )
 
 
 def described(rows: Rows, targets: Targets) -> str:

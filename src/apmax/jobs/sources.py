@@ -1,4 +1,4 @@
-"""The files that commands read: tables, and lists of SMILES."""
+"""What commands read: tables, lists of SMILES, folders of images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from apmax import extras
+from apmax.data.images import ImageFolder
 from apmax.data.tables import Source
+from apmax.kinds import KINDS
 
 pa = extras.load("pyarrow", "tables")
 
@@ -54,14 +56,56 @@ class SmilesList:
         return pa.concat_tables([empty, *self.chunks(columns)])
 
 
-AnySource = Source | SmilesList
+AnySource = Source | SmilesList | ImageFolder
 
 
-def open_source(path: str | os.PathLike[str], *, smiles: str | None = None) -> AnySource:
-    """Return the rows of a file; `smiles` is what the only column of a .smi file is to be called."""
-    return SmilesList(path, smiles or "smiles") if is_smi(path) else Source(path)
+def open_source(
+    path: str | os.PathLike[str], *, kind: str, smiles: str | None = None, targets: Sequence[str] = ()
+) -> AnySource:
+    """Return the rows of a file, or of a folder of images.
+
+    Args:
+        path: The file or folder.
+        kind: An entry of `KINDS`.
+        smiles: What the only column of a .smi file is to be called.
+        targets: The classes that become columns of a folder.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: That kind of data is not read from such.
+    """
+    if Path(path).is_dir():
+        if not KINDS[kind].folders:
+            raise ValueError(
+                f"{path} is a folder, and data of kind {kind} are read from a file: csv, csv.gz or parquet"
+            )
+        return ImageFolder(path, targets)
+    if not is_smi(path):
+        return Source(path)
+    if "smiles" not in KINDS[kind].takes:
+        raise ValueError(f"{path} is a list of molecules, and these data are of kind {kind}")
+    return SmilesList(path, smiles or "smiles")
+
+
+def remarks(source: AnySource) -> list[str]:
+    """Return lines about what a folder holds and is passed over."""
+    ignored = source.ignored if isinstance(source, ImageFolder) else []
+    return [f"{len(ignored):,} files are no images by their name, such as {ignored[0]}"] if ignored else []
 
 
 def is_smi(path: str | os.PathLike[str]) -> bool:
     """Tell a list of SMILES by its name."""
     return str(path).lower().endswith(SMI)
+
+
+def find(path: str, places: Sequence[Path]) -> Path:
+    """Return the file or folder in the current folder, or else in the first of `places` that has it.
+
+    Raises:
+        FileNotFoundError: None has it.
+    """
+    for place in (Path(), *places):
+        if (place / path).exists():
+            return (place / path).resolve()
+    also = f", nor in {', '.join(map(str, places))}" if places else ""
+    raise FileNotFoundError(f"no such file: {path}{also}")

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from apmax import config, extras, validation
 from apmax.config import Run
 from apmax.config.table import Table, from_table, to_table
-from apmax.jobs.sources import is_smi
+from apmax.jobs.sources import find, is_smi
 from apmax.jobs.toml import parse
 from apmax.jobs.wishes import Wishes, change_run, set_value
-from apmax.kinds import KINDS
+from apmax.kinds import KINDS, Kind
+
+OPTIONS = frozenset({"columns", "smiles", "on_error", "path", "root", "ending", "size", "augment"})
+"""The keys of [data] that only some kinds understand and that have options of their own."""
+FILES = ("train", "valid", "test", "root")
+"""Those that name files or folders."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +26,8 @@ class DataSpec(Table):
     """Where the rows are and what they mean.
 
     Args:
-        train: File of the rows to learn from.
-        target: The column to be predicted, or several.
+        train: File of the rows to learn from, or a folder with a folder per class of images.
+        target: The column (or class) to be predicted, or several.
         kind: An entry of `KINDS`.
         valid: File of rows to choose by; without it `share` of the training rows are held out.
         test: File of rows that are scored once, at the very end.
@@ -33,8 +39,15 @@ class DataSpec(Table):
         test_share: How much is held out for the test, in the same way.
         columns: What some columns are, by name.
         smiles: The column of molecules.
-        on_error: "skip" molecules that cannot be read, or "raise".
+        on_error: "skip" molecules and images that cannot be read, or "raise".
         levels: Read what multi-level networks need.
+        path: The column of image files.
+        root: What their paths begin at; by default the folder of the table.
+        ending: What is added to them, such as ".jpg".
+        size: Height and width that images are resized to.
+        fit: How they become square: "stretch" or "crop".
+        augment: What is done to training images at random: "none", "small" or "large".
+        upside_down: Mirror them top and bottom, too.
     """
 
     train: str
@@ -52,6 +65,13 @@ class DataSpec(Table):
     smiles: str | None = None
     on_error: str | None = None
     levels: bool | None = None
+    path: str | None = None
+    root: str | None = None
+    ending: str | None = None
+    size: int | None = None
+    fit: str | None = None
+    augment: str | None = None
+    upside_down: bool | None = None
 
     _floats = ("share", "test_share")
 
@@ -62,8 +82,13 @@ class DataSpec(Table):
         for name in sorted(set().union(*(each.takes for each in KINDS.values())) - kind.takes):
             if getattr(self, name):
                 others = [other for other, each in KINDS.items() if name in each.takes]
-                option = f"--{'column' if name == 'columns' else name.replace('_', '-')}"
+                option = (
+                    f"--{'column' if name == 'columns' else name.replace('_', '-')}"
+                    if name in OPTIONS
+                    else f"data.{name}"
+                )
                 raise ValueError(f"{option} is for data of kind {' or '.join(others)}; these are of kind {self.kind}")
+        kind.check(self)
         if len(set(self.targets)) < len(self.targets):
             raise ValueError(f"target must name every column once, got {', '.join(self.targets)}")
         if len(self.targets) > 1 and not kind.several_targets:
@@ -102,10 +127,11 @@ class DataSpec(Table):
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A network of the kind, by name, and its options."""
+    """A network of the kind, by name, its options, and the file of weights that it begins with."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    pretrained: str | None = None
 
 
 @dataclass(frozen=True)
@@ -117,8 +143,13 @@ class Job:
     run: Run
 
 
-def data_spec(table: Mapping[str, Any], wishes: Wishes) -> DataSpec:
+def data_spec(table: Mapping[str, Any], wishes: Wishes, places: Sequence[Path] = ()) -> DataSpec:
     """Return the [data] of a job's table, with what was wished for.
+
+    Args:
+        table: The job as plain tables.
+        wishes: What differs.
+        places: Folders in which what is not in the current one is looked for.
 
     Raises:
         ValueError: A key that is not known, no data, no target.
@@ -126,18 +157,36 @@ def data_spec(table: Mapping[str, Any], wishes: Wishes) -> DataSpec:
     fields = dict(table.get("data", {}))
     for path, value in wishes.settings("data"):
         set_value(fields, path, value)
-    for name, option in (("train", "a data file"), ("target", "the column to be predicted")):
-        if not fields.get(name):
-            raise ValueError(
-                f"{option} is needed: {'--target COLUMN' if name == 'target' else 'DATA'}, or [data] {name}"
-            )
+    if not fields.get("train"):
+        raise ValueError("a data file is needed: DATA, or [data] train")
+    if not fields.get("target"):
+        raise ValueError(
+            "the column to be predicted is needed: --target COLUMN (of a folder of images: CLASS), or [data] target"
+        )
     if "kind" not in fields:
-        molecules = fields.get("smiles") or is_smi(fields["train"])
-        fields["kind"] = "molecules" if molecules else DataSpec.kind
+        fields["kind"] = guessed_kind(fields, places)
     spec = from_table(DataSpec, fields, "[data]")
     # A model that needs more of the data says so here, where all who read them look.
     needed: dict[str, Any] = dict(KINDS[spec.kind].needs.get(model_table(table, wishes).get("name", ""), {}))
     return replace(spec, **needed)
+
+
+def guessed_kind(fields: Mapping[str, Any], places: Sequence[Path]) -> str:
+    """Return what kind of data is meant: a column of molecules or of files, or a folder, tells it."""
+    if fields.get("smiles") or is_smi(fields["train"]):
+        return "molecules"
+    folder = any((place / fields["train"]).is_dir() for place in (Path(), *places))
+    return "images" if folder or fields.get("path") else DataSpec.kind
+
+
+def located(data: DataSpec, places: Sequence[Path]) -> DataSpec:
+    """Return the [data] with its files found.
+
+    Raises:
+        FileNotFoundError: A file is not there.
+    """
+    found: dict[str, Any] = {n: str(find(path, places)) for n in FILES if (path := getattr(data, n)) is not None}
+    return replace(data, **found)
 
 
 def model_table(table: Mapping[str, Any], wishes: Wishes) -> dict[str, Any]:
@@ -159,12 +208,33 @@ def resolve(table: Mapping[str, Any], wishes: Wishes, data: DataSpec, *, rows: i
     fields = {key: value for key, value in table.items() if key not in ("data", "model")}
     kind = KINDS[data.kind]
     options = model_table(table, wishes)
+    pretrained = options.pop("pretrained", None)
     name = validation.choice("model.name", options.pop("name", next(iter(kind.models))), kind.models)
     own_stages = "stage" in fields or "recipe" in fields
     run = config.read_run(fields) if own_stages else config.Run(stages=tuple(kind.stages(rows, positives, name)))
     if not own_stages:
         run = config.read_run({**plain(run), **fields})
-    return Job(data, ModelSpec(name, options), config.read_run(change_run(plain(run), wishes)))
+    if "eval_batch_size" not in fields:
+        run = replace(run, eval_batch_size=min(run.eval_batch_size, kind.batch_rows(data)))
+    run = config.read_run(change_run(plain(run), wishes))
+    return Job(data, ModelSpec(name, options, weights_for(kind, data, pretrained, run)), run)
+
+
+def weights_for(kind: Kind, data: DataSpec, pretrained: str | None, run: Run) -> str | None:
+    """Return the file of weights to begin with.
+
+    Raises:
+        ValueError: The kind's networks have no such, or there are several models.
+    """
+    if pretrained is None:
+        return None
+    if kind.load_weights is None:
+        raise ValueError(f"--pretrained is for networks of images; these data are of kind {data.kind}")
+    if run.ensemble > 1:
+        raise ValueError(
+            "--pretrained and --ensemble exclude each other: all models but the first begin with weights of their own"
+        )
+    return pretrained
 
 
 def plain(run: Run) -> dict[str, Any]:
@@ -174,7 +244,8 @@ def plain(run: Run) -> dict[str, Any]:
 
 def dumps(job: Job) -> str:
     """Return a job as TOML, every default written out."""
-    own = {"data": to_table(job.data), "model": {"name": job.model.name, **job.model.options}}
+    weights = {} if job.model.pretrained is None else {"pretrained": job.model.pretrained}
+    own = {"data": to_table(job.data), "model": {"name": job.model.name, **job.model.options, **weights}}
     return f"{config.dumps(job.run)}\n{extras.load('tomli_w', 'train').dumps(own)}"
 
 

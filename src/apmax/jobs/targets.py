@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from apmax.data.images import ImageFolder
 from apmax.data.tables import Target
 from apmax.data.tables.encoder import shown
 from apmax.jobs.sources import AnySource
@@ -57,12 +58,19 @@ class Targets:
 
 
 def has_column(source: AnySource, name: str, what: str) -> str:
-    """Return `name` if the file has such a column.
+    """Return `name` if the file has such a column, or the folder such a class.
 
     Raises:
         ValueError: It has not.
     """
     if name not in source.columns:
+        if isinstance(source, ImageFolder) and what == "target":
+            found = (
+                f"its folders are {shown(source.classes)}"
+                if source.classes
+                else "it has none: sort the images into a folder per class, or name them in a csv (--path, --target)"
+            )
+            raise ValueError(f"target: {source.path} has no folder {name!r} of that class; {found}")
         raise ValueError(f"{what}: {source.path} has no column {name!r}; its columns are {shown(source.columns)}")
     return name
 

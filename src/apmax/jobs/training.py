@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from apmax.checkpoint import write_atomic
 from apmax.jobs import trained
 from apmax.jobs.evaluation import Evaluations, evaluate_targets
-from apmax.jobs.rows import prepare
-from apmax.jobs.sources import open_source
-from apmax.jobs.spec import Job, data_spec, loads, resolve
+from apmax.jobs.networks import new_network
+from apmax.jobs.refusals import write_refused
+from apmax.jobs.rows import Prepared, prepare
+from apmax.jobs.sheets import draw_best
+from apmax.jobs.spec import DataSpec, Job, data_spec, loads, located, resolve
 from apmax.jobs.wishes import Wishes
 from apmax.kinds import KINDS, RowReport
-from apmax.train import Record, fit, predict
-
-FILES = ("train", "valid", "test")
+from apmax.train import Record, Result, fit
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a training ended: the chosen model on the rows it was chosen by and, once, on the test rows."""
+    """How a training ended: the chosen model on the rows it was chosen by and, once, on the test rows.
+
+    `sheets` are pictures of the best-ranked rows, of the test if there is one.
+    """
 
     directory: Path
     valid: Evaluations
@@ -36,6 +37,7 @@ class Outcome:
     records: list[Record]
     chosen: list[dict[str, Any]]
     warnings: list[str]
+    sheets: list[Path] = field(default_factory=list)
 
 
 def train(
@@ -65,46 +67,59 @@ def train(
         ValueError: Data or settings that cannot be meant; nothing has been written then.
     """
     directory = Path(out)
-    data = data_spec(table, wishes)
-    found: dict[str, Any] = {n: str(find(path, places)) for n in FILES if (path := getattr(data, n)) is not None}
-    data = dataclasses.replace(data, **found)
+    data = located(data_spec(table, wishes, places), places)
     first = is_first_process()
     if first and not resume and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise FileExistsError(f"{directory} is not empty: go on with --resume, or choose another directory")
-    # Mistakes in the settings come out before the data are read.
-    seed = resolve(table, wishes, data, rows=10**6, positives=10**4).run.seed
-    prepared = prepare(data, seed=seed)
-    job = resolve(table, wishes, data, rows=prepared.train_rows, positives=prepared.train_positives)
-    kind = KINDS[data.kind]
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(job.run.seed)
-        model = kind.build(prepared.encoder, job.model.name, job.model.options)
+    prepared = prepare(data, seed=draft(table, wishes, data).run.seed)
+    job = resolve(table, wishes, prepared.spec, rows=prepared.train_rows, positives=prepared.train_positives)
+    model, lines = new_network(job, prepared.encoder)
     begun = (directory / "run.toml").exists()
     if begun:
         check_same_model(directory, job)
     if first:
-        tell(prepared.facts, prepared.warnings)
+        tell([*prepared.facts, *lines], prepared.warnings)
         if not begun:
             trained.save(directory, job, prepared.encoder, prepared.target)
+            write_refused(directory / "unreadable.csv", prepared.refused)
     result = fit(model, prepared.data, job.run, directory=directory, resume=resume, progress=progress)
     if first:
         # Again where it was resumed, and only now: the trainer has agreed that it is the same run, with more epochs.
         trained.save(directory, job, prepared.encoder, prepared.target)
-    scorer = trained.Trained(job, prepared.encoder, prepared.target, result.model)
-    valid_scores = predict(result.model, prepared.data.valid).numpy()
-    valid = evaluate_targets(valid_scores, np.asarray(prepared.data.valid_labels), prepared.target.names)
-    test, report = None, RowReport(strict=data.on_error == "raise")
-    held = None if prepared.test is None else prepared.test.table
-    if data.test is not None:
-        held = open_source(data.test, smiles=data.smiles).read()
-    if held is not None:
-        test = evaluate_targets(scorer.score(held, report), prepared.target.labels(held), prepared.target.names)
-    members = [directory] if job.run.ensemble == 1 else [directory / f"member-{k}" for k in range(job.run.ensemble)]
-    outcome = Outcome(directory, valid, test, result.records, [chosen_in(m) for m in members], report.lines())
-    if first:
+    return judged(trained.Trained(job, prepared.encoder, prepared.target, result.model), prepared, result, directory)
+
+
+def draft(table: Mapping[str, Any], wishes: Wishes, data: DataSpec) -> Job:
+    """Return the job as far as it is known before the data are read; mistakes in its settings come out here."""
+    job = resolve(table, wishes, data, rows=10**6, positives=10**4)
+    kind = KINDS[data.kind]
+    if kind.gather is not None:
+        # Such data may take long to read, and their encoder needs none of them.
+        new_network(job, kind.fit(None, data, ()))
+    return job
+
+
+def judged(model: trained.Trained, prepared: Prepared, result: Result, directory: Path) -> Outcome:
+    """Return how good the chosen model is, and write it down."""
+    names, report = model.target.names, RowReport()
+    valid_scores = model.score_items(prepared.data.valid)
+    valid = evaluate_targets(valid_scores, np.asarray(prepared.data.valid_labels), names)
+    test = test_scores = None
+    if prepared.test is not None:
+        rows = prepared.test
+        test_scores = model.score(rows.table, report) if rows.dataset is None else model.score_items(rows.dataset)
+        test = evaluate_targets(test_scores, rows.labels, names)
+    count = model.job.run.ensemble
+    members = [directory] if count == 1 else [directory / f"member-{number}" for number in range(count)]
+    sheets: list[Path] = []
+    if is_first_process():
         facts = {"valid": valid.to_table(), "test": None if test is None else test.to_table()}
         write_atomic(directory / "results.json", (json.dumps(facts, indent=2) + "\n").encode())
-    return outcome
+        if prepared.test is not None and test_scores is not None:
+            sheets = draw_best(model, prepared.test, test_scores, directory, what="test")
+        else:
+            sheets = draw_best(model, prepared.valid, valid_scores, directory, what="validation")
+    return Outcome(directory, valid, test, result.records, [chosen_in(m) for m in members], report.lines(), sheets)
 
 
 def check_same_model(directory: Path, job: Job) -> None:
@@ -115,6 +130,9 @@ def check_same_model(directory: Path, job: Job) -> None:
         ("the model's options", dict(before.model.options), dict(job.model.options)),
         ("target", before.data.target, job.data.target),
         ("kind", before.data.kind, job.data.kind),
+        ("the images' size", before.data.size, job.data.size),
+        ("the way images become square", before.data.fit, job.data.fit),
+        ("pretrained", before.model.pretrained, job.model.pretrained),
         ("ensemble", before.run.ensemble, job.run.ensemble),
     ):
         if old != new:
@@ -125,19 +143,6 @@ def chosen_in(directory: Path) -> dict[str, Any]:
     """Return which stage and epoch the weights in a run's directory are of."""
     facts: dict[str, Any] = json.loads((directory / "run.json").read_text(encoding="utf-8"))["chosen"]
     return facts
-
-
-def find(path: str, places: tuple[Path, ...]) -> Path:
-    """Return the file in the current folder, or else in the first of `places` that has it.
-
-    Raises:
-        FileNotFoundError: None has it.
-    """
-    for place in (Path(), *places):
-        if (place / path).is_file():
-            return (place / path).resolve()
-    also = f", nor in {', '.join(map(str, places))}" if places else ""
-    raise FileNotFoundError(f"no such file: {path}{also}")
 
 
 def is_first_process() -> bool:

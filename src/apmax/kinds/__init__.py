@@ -4,11 +4,12 @@ All commands read rows from files; a kind says what a row becomes (its encoder),
 stages they are trained in if nothing else is asked for.
 """
 
-from apmax.kinds.base import Encoder, Gathered, Kind
+from apmax.kinds.base import Encoder, Gathered, Kind, Pictures
 from apmax.kinds.encoded import Encoded, Refused, RowReport, encode
+from apmax.kinds.images import IMAGES
 from apmax.kinds.molecules import MOLECULES
 from apmax.kinds.tables import TABLE
 
-KINDS: dict[str, Kind] = {"table": TABLE, "molecules": MOLECULES}
+KINDS: dict[str, Kind] = {"table": TABLE, "molecules": MOLECULES, "images": IMAGES}
 
-__all__ = ["KINDS", "Encoded", "Encoder", "Gathered", "Kind", "Refused", "RowReport", "encode"]
+__all__ = ["KINDS", "Encoded", "Encoder", "Gathered", "Kind", "Pictures", "Refused", "RowReport", "encode"]

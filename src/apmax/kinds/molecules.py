@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from torch import nn
 
-from apmax import extras
-from apmax.config import RECIPES, Stage
+from apmax.config import Stage
 from apmax.data.molecules import FEATURISER_VERSION, MoleculeDataset, build_chunks
 from apmax.data.molecules.building import CHUNK
 from apmax.data.molecules.reading import from_table
@@ -20,7 +18,8 @@ from apmax.data.molecules.scaffolds import scaffolds
 from apmax.data.molecules.store import Store
 from apmax.data.molecules.table import Table
 from apmax.kinds.base import Gathered, Kind, Labels
-from apmax.kinds.encoded import Encoded, Refused, RowReport
+from apmax.kinds.encoded import Encoded, Refused, RowReport, texts
+from apmax.kinds.stages import sized_recipe
 from apmax.models.graphs import GRAPH_MODELS
 
 SMILES = "smiles"
@@ -59,9 +58,10 @@ class MoleculeEncoder:
             ValueError: There is no such column, or no molecule in it from the file's beginning on.
         """
         report = RowReport() if report is None else report
-        smiles = texts(table, self.smiles)
+        smiles = texts(table, self.smiles, SMILES)
         workers = processes() if len(smiles) > 2 * CHUNK else 1
-        chunks = list(build_chunks(smiles, levels=self.levels, workers=workers))
+        # Nobody asks whether a molecule that is scored was there before: that costs a sixth of the time.
+        chunks = list(build_chunks(smiles, levels=self.levels, identify=False, workers=workers))
         unreadable = [item for chunk in chunks for item in chunk.unreadable]
         report.refuse([Refused(report.rows + item.row, item.smiles, item.reason) for item in unreadable])
         report.rows += len(smiles)
@@ -107,30 +107,23 @@ def fit(table: Any, data: Any, without: Sequence[str]) -> MoleculeEncoder:  # no
     return MoleculeEncoder(data.smiles or SMILES, len(data.targets), bool(data.levels))
 
 
-def gather(table: Any, labels: Labels, data: Any) -> Gathered:
+def gather(table: Any, labels: Labels, data: Any, source: Any) -> Gathered:  # noqa: ARG001 - as every kind is asked
     """Return the labelled molecules of a file, read through the cache."""
     tasks = labels[:, None] if labels.ndim == 1 else labels
-    given = Table(texts(table, data.smiles or SMILES), tasks, data.targets)
+    given = Table(texts(table, data.smiles or SMILES, SMILES), tasks, data.targets)
     dataset, report = from_table(given, levels=bool(data.levels), on_error=data.on_error or "skip", workers=processes())
-    return Gathered(dataset, dataset.table_rows, report.lines())
+    refused = [Refused(item.row, item.smiles, item.reason) for item in report.unreadable]
+    return Gathered(dataset, dataset.table_rows, report.lines(), refused)
+
+
+def reading(encoder: MoleculeEncoder, source: Any, given: Mapping[str, Any]) -> MoleculeEncoder:  # noqa: ARG001
+    """Return the encoder for a file whose column may have another name."""
+    return replace(encoder, smiles=given.get(SMILES, encoder.smiles))
 
 
 def by_scaffold(table: Any, data: Any) -> list[str]:
     """Return the Bemis–Murcko scaffold of every row."""
-    return scaffolds(texts(table, data.smiles or SMILES), workers=processes())
-
-
-def texts(table: Any, column: str) -> list[str]:
-    """Return a column of SMILES, "" where a cell is empty.
-
-    Raises:
-        ValueError: There is no such column.
-    """
-    if column not in table.column_names:
-        names = ", ".join(map(repr, table.column_names[:12]))
-        raise ValueError(f"smiles: there is no column {column!r}; the columns are {names} (--smiles COLUMN)")
-    text = table.column(column).cast(extras.load("pyarrow", "tables").string())
-    return [(cell or "").strip() for cell in text.to_pylist()]
+    return scaffolds(texts(table, data.smiles or SMILES, SMILES), workers=processes())
 
 
 def processes() -> int:
@@ -144,17 +137,7 @@ def stages(rows: int, positives: int, model: str) -> Sequence[Stage]:  # noqa: A
     >>> [(stage.name, stage.epochs, stage.sampler.num_pos) for stage in stages(1_694, 38, "gine")]
     [('ce', 100, 4), ('ap + ce', 20, 8)]
     """
-    batch_size = 64
-    steps = math.ceil(rows / batch_size)
-    epochs = min(max(math.ceil(20_000 / steps), 20), 100)
-    return RECIPES["default"](
-        epochs=epochs,
-        joint_epochs=min(max(math.ceil(2000 / steps), 3), 20),
-        batch_size=batch_size,
-        num_pos=max(1, min(batch_size // 8, positives)),
-        ema=0.999 if steps * epochs >= 4000 else 0.99,
-        patience=max(10, epochs // 3),
-    )
+    return sized_recipe(rows, positives, steps=20_000, joint_steps=2000, least_epochs=20)
 
 
 def network(name: str) -> Callable[..., nn.Module]:
@@ -175,9 +158,10 @@ MOLECULES = Kind(
     stages=stages,
     takes=frozenset({"smiles", "on_error", "levels"}),
     gather=gather,
+    reading=reading,
     groupings={"scaffold": by_scaffold},
     needs={"ml-mpnn": {"levels": True}},
     several_targets=True,
-    batch_rows=1024,
+    batch_rows=lambda _data: 1024,
     threads=1,
 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-from apmax.config import RECIPES, Stage
+from apmax.config import Stage
 from apmax.data.tables import TableEncoder, leaks
 from apmax.kinds.base import Kind, Labels
+from apmax.kinds.stages import sized_recipe
 from apmax.models.tables import MODELS
 
 
@@ -18,17 +18,15 @@ def stages(rows: int, positives: int, model: str) -> Sequence[Stage]:
     >>> [(stage.name, stage.epochs, stage.sampler.num_pos) for stage in stages(10_000, 200, "mlp")]
     [('ce', 51, 4), ('ap + ce', 13, 16)]
     """
-    batch_size = 128 if rows >= 2048 else 64
-    steps = math.ceil(rows / batch_size)
-    epochs = min(max(math.ceil(4000 / steps), 5), 100)
-    return RECIPES["default"](
+    return sized_recipe(
+        rows,
+        positives,
+        steps=4000,
+        joint_steps=1000,
+        least_epochs=5,
+        batch_size=128 if rows >= 2048 else 64,
         lr=1e-2 if model == "linear" else 1e-3,
-        epochs=epochs,
-        joint_epochs=min(max(math.ceil(1000 / steps), 3), 20),
-        batch_size=batch_size,
-        num_pos=max(1, min(batch_size // 8, positives)),
-        ema=0.999 if steps * epochs >= 4000 else 0.99,
-        patience=max(5, epochs // 3),
+        patience=5,
     )
 
 

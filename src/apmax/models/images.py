@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -152,7 +151,12 @@ def load_pretrained(model: ResNet, path: str | PathLike[str]) -> str:
         raise ValueError(f"{path.name} holds weights of another network: it {what}; is it the same depth?")
     for name in wanted:
         if name in given and given[name].shape != own[name].shape:
-            hint = "; it needs stem='imagenet' and channels=3" if name == "conv1.weight" else ""
+            hint = ""
+            if name == "conv1.weight":
+                width, channels, size, _ = given[name].shape
+                hint = (
+                    f"; it needs width={width}, channels={channels} and stem={'imagenet' if size == 7 else 'small'!r}"
+                )
             raise ValueError(
                 f"{path.name} holds weights of another network: {name} has shape {tuple(given[name].shape)}, "
                 f"the model's has {tuple(own[name].shape)}{hint}"
@@ -171,7 +175,7 @@ def _read_weights(path: Path) -> Mapping[str, Tensor]:
         raise FileNotFoundError(f"no file of weights at {path}")
     try:
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except Exception as error:  # what torch raises for a file that is none of its own depends on the first bytes
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"{path.name} is not a file of plain weights (a saved state_dict): {reason}") from None
     if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from apmax import extras
+from apmax.jobs.networks import new_network
 from apmax.jobs.rows import Prepared, prepare
 from apmax.jobs.spec import DataSpec, Job, resolve
 from apmax.jobs.wishes import Wishes
-from apmax.kinds import KINDS
 from apmax.metrics import average_precision
 from apmax.train import DivergedError, epochs, predict
 from apmax.tuning.spaces import Space
@@ -56,7 +56,7 @@ class Plan:
         changes = [f"{path}={toml(self.space[path][index])}" for path, index in values.items()]
         wishes = dataclasses.replace(self.wishes, changes=(*self.wishes.changes, *changes))
         rows, positives = prepared.train_rows, prepared.train_positives
-        return resolve(self.table, wishes, self.data, rows=rows, positives=positives)
+        return resolve(self.table, wishes, prepared.spec, rows=rows, positives=positives)
 
 
 def open_study(file: Path, *, seed: int = 0) -> Any:
@@ -100,15 +100,15 @@ def validation_ap(job: Job, prepared: Prepared, trial: Any) -> float:
         optuna.TrialPruned: It falls behind the median of the trials before it.
     """
     optuna = extras.load("optuna", "tune")
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(job.run.seed)
-        model = KINDS[job.data.kind].build(prepared.encoder, job.model.name, job.model.options)
+    model, _ = new_network(job, prepared.encoder)
     for record in epochs(model, prepared.data, dataclasses.replace(job.run, ensemble=1, devices=1)):
         assert record.valid is not None
         trial.report(record.valid.ap, record.stage_number * STAGE_STEPS + record.epoch)
         if trial.should_prune():
             raise optuna.TrialPruned
-    return average_precision(predict(model, prepared.data.valid), prepared.data.valid_labels).item()
+    scores = predict(model, prepared.data.valid, batch_size=job.run.eval_batch_size)
+    # The mean over the targets, as every epoch's.
+    return float(average_precision(scores, prepared.data.valid_labels).nanmean())
 
 
 def toml(value: Any) -> str:

@@ -2,8 +2,9 @@
 
 from apmax.data.images.augment import CIFAR, IMAGENET, LARGE_IMAGES, SMALL_IMAGES, Augment, Normalise
 from apmax.data.images.cifar import cifar10, cifar100
-from apmax.data.images.contact_sheet import contact_sheet
+from apmax.data.images.contact_sheet import contact_sheet, contact_sheet_of_files
 from apmax.data.images.dataset import ImageDataset
+from apmax.data.images.folder import ImageFolder
 from apmax.data.images.parts import ImageParts, Report
 from apmax.data.images.reading import augment_for, images_of, read_csv, read_folder
 from apmax.data.images.sets import DATASETS
@@ -18,6 +19,7 @@ __all__ = [
     "SMALL_IMAGES",
     "Augment",
     "ImageDataset",
+    "ImageFolder",
     "ImageParts",
     "ImageStore",
     "Normalise",
@@ -26,6 +28,7 @@ __all__ = [
     "cifar10",
     "cifar100",
     "contact_sheet",
+    "contact_sheet_of_files",
     "ham10000",
     "images_of",
     "melanoma",

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from apmax import extras, validation
 from apmax.data.images.dataset import ImageDataset
+from apmax.data.images.decoding import Decoder
+from apmax.data.images.store import Pixels
 
 # Told apart by people who do not see red and green, too; the words below the images say it again.
 TRUE, FALSE, UNKNOWN = (0, 114, 178), (213, 94, 0), (120, 120, 120)
 _INK, _PAPER = (30, 30, 30), (255, 255, 255)
 _BORDER, _GAP, _TEXT = 4, 10, 13
+COUNT, COLUMNS, TILE = 48, 8, 112
+
+Values = npt.NDArray[np.float64]
 
 
 def contact_sheet(
@@ -23,9 +31,9 @@ def contact_sheet(
     scores: Any,
     *,
     labels: Any = None,
-    count: int = 48,
-    columns: int = 8,
-    tile: int = 112,
+    count: int = COUNT,
+    columns: int = COLUMNS,
+    tile: int = TILE,
 ) -> Path:
     """Write the `count` images with the highest scores to a PNG file, best first, and return its path.
 
@@ -44,60 +52,137 @@ def contact_sheet(
     Raises:
         ValueError: Scores or labels not one per image, or scores that are not finite.
     """
+    if labels is None and data.labels is not None and data.labels.ndim == 1:
+        labels = data.labels
+    values, known = _checked(len(data), scores, labels)
+    sheet = Sheet(columns, validation.whole("tile", tile, 16))
+    best = best_rows(values, count)
+    title = describe(known[best], len(data), share_of(known))
+    return sheet.draw(path, lambda row: data.store.take(data.places[[row]])[0], best, values, known, title)
+
+
+def contact_sheet_of_files(
+    path: str | PathLike[str],
+    files: Sequence[str],
+    scores: Any,
+    *,
+    labels: Any = None,
+    title: str | None = None,
+    fit: str = "stretch",
+    count: int = COUNT,
+    columns: int = COLUMNS,
+    tile: int = TILE,
+) -> Path:
+    """Write such a picture of image files, which are decoded for it.
+
+    Args:
+        path: The file, which is replaced if it is there.
+        files: The images.
+        scores: One per image, (n,).
+        labels: 0 or 1, NaN where unknown, (n,).
+        title: The line above; by default how many they are, and how many of them true.
+        fit: How images become square, as in `Decoder`.
+        count: How many images.
+        columns: Images per line.
+        tile: Their height and width in the picture.
+
+    Raises:
+        ValueError: Scores or labels not one per image, scores that are not finite, or a file that cannot be read.
+    """
+    values, known = _checked(len(files), scores, labels)
+    decoder = Decoder(validation.whole("tile", tile, 16), fit)
+    best = best_rows(values, count)
+    line = describe(known[best], len(files), share_of(known)) if title is None else title
+    return Sheet(columns, tile).draw(path, lambda row: decoder(files[row]), best, values, known, line)
+
+
+def best_rows(scores: Values, count: int) -> npt.NDArray[np.int64]:
+    """Return the rows of the highest scores, best first; equal ones in their order."""
+    return np.argsort(-scores, kind="stable")[: validation.whole("count", count, 1)]
+
+
+def describe(shown: Values, total: int, share: float) -> str:
+    """Return the line above a sheet: how many are shown of how many, and how many of them are true.
+
+    Args:
+        shown: The labels of the images that are shown, NaN where unknown.
+        total: How many there are.
+        share: The share of positives among all; NaN where that is not known.
+
+    >>> describe(np.array([1.0, 0.0, np.nan]), 1000, 0.02)
+    '3 best of 1,000 images: 1 of 2 true; 2.00% of all are positive'
+    """
+    text = f"{len(shown)} best of {total:,} images"
+    judged = int((~np.isnan(shown)).sum())
+    if judged:
+        text += f": {int(np.nansum(shown))} of {judged} true"
+    return text if np.isnan(share) else f"{text}{';' if judged else ':'} {share:.2%} of all are positive"
+
+
+def share_of(known: Values) -> float:
+    """Return the share of positives among the labels that are known; NaN where none is."""
+    return float("nan") if np.isnan(known).all() else float(np.nanmean(known))
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """How the images are laid out."""
+
+    columns: int
+    tile: int
+
+    def __post_init__(self) -> None:
+        validation.whole("columns", self.columns, 1)
+
+    def draw(
+        self,
+        path: str | PathLike[str],
+        pixels: Callable[[int], Pixels],
+        rows: npt.NDArray[np.int64],
+        values: Values,
+        known: Values,
+        title: str,
+    ) -> Path:
+        """Write the images of these rows, in their order."""
+        tile, columns = self.tile, min(self.columns, max(len(rows), 1))
+        module, drawing = extras.load("PIL.Image", "images"), extras.load("PIL.ImageDraw", "images")
+        font = extras.load("PIL.ImageFont", "images").load_default(_TEXT)
+        top = 2 * _GAP + _TEXT
+        cell = tile + 2 * _BORDER + _GAP
+        high = cell + _TEXT + 4
+        width = max(columns * cell + _GAP, int(font.getlength(title)) + 2 * _GAP)
+        sheet = module.new("RGB", (width, top + -(-len(rows) // columns) * high + _GAP), _PAPER)
+        draw = drawing.Draw(sheet)
+        draw.text((_GAP, _GAP), title, fill=_INK, font=font)
+        for rank, row in enumerate(rows.tolist()):
+            left, upper = _GAP + rank % columns * cell, top + _GAP // 2 + rank // columns * high
+            colour, word = _mark(known[row])
+            draw.rectangle((left, upper, left + tile + 2 * _BORDER - 1, upper + tile + 2 * _BORDER - 1), fill=colour)
+            own = pixels(row)
+            image = module.fromarray(own if own.shape[2] == 3 else np.repeat(own[..., :1], 3, 2))
+            sheet.paste(image.resize((tile, tile), module.Resampling.LANCZOS), (left + _BORDER, upper + _BORDER))
+            below = (left, upper + tile + 2 * _BORDER + 1)
+            draw.text(below, f"{rank + 1} {word} {values[row]:.3g}".replace("  ", " "), fill=colour, font=font)
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        sheet.save(target, format="PNG")
+        return target
+
+
+def _checked(count: int, scores: Any, given: Any) -> tuple[Values, Values]:
     values = np.asarray(validation.tensor(scores).cpu(), dtype=np.float64)
-    if values.shape != (len(data),):
-        raise ValueError(f"scores must be one per image, shape ({len(data)},), got {values.shape}")
+    if values.shape != (count,):
+        raise ValueError(f"scores must be one per image, shape ({count},), got {values.shape}")
     validation.finite(validation.tensor(values))
-    known = _labels(data, labels)
-    count = min(validation.whole("count", count, 1), len(data))
-    columns = min(validation.whole("columns", columns, 1), count)
-    tile = validation.whole("tile", tile, 16)
-    best = np.argsort(-values, kind="stable")[:count]
-
-    module, drawing = extras.load("PIL.Image", "images"), extras.load("PIL.ImageDraw", "images")
-    font = extras.load("PIL.ImageFont", "images").load_default(_TEXT)
-    title, top = _title(known, best), 2 * _GAP + _TEXT
-    cell = tile + 2 * _BORDER + _GAP
-    high = cell + _TEXT + 4
-    width = max(columns * cell + _GAP, int(font.getlength(title)) + 2 * _GAP)
-    sheet = module.new("RGB", (width, top + -(-count // columns) * high + _GAP), _PAPER)
-    draw = drawing.Draw(sheet)
-    draw.text((_GAP, _GAP), title, fill=_INK, font=font)
-    for rank, row in enumerate(best.tolist()):
-        left, upper = _GAP + rank % columns * cell, top + _GAP // 2 + rank // columns * high
-        colour, word = _mark(known[row])
-        draw.rectangle((left, upper, left + tile + 2 * _BORDER - 1, upper + tile + 2 * _BORDER - 1), fill=colour)
-        pixels = data.store.take(data.places[[row]])[0]
-        image = module.fromarray(pixels if pixels.shape[2] == 3 else np.repeat(pixels[..., :1], 3, 2))
-        sheet.paste(image.resize((tile, tile), module.Resampling.LANCZOS), (left + _BORDER, upper + _BORDER))
-        below = (left, upper + tile + 2 * _BORDER + 1)
-        draw.text(below, f"{rank + 1} {word} {values[row]:.3g}".replace("  ", " "), fill=colour, font=font)
-    target = Path(path)
-    sheet.save(target, format="PNG")
-    return target
-
-
-def _labels(data: ImageDataset, given: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-    if given is None:
-        given = data.labels if data.labels is not None and data.labels.ndim == 1 else np.full(len(data), np.nan)
-    known = np.asarray(validation.tensor(given).cpu(), dtype=np.float64)
-    if known.shape != (len(data),):
-        raise ValueError(f"labels must be one per image, shape ({len(data)},), got {known.shape}")
+    known = np.asarray(validation.tensor(np.full(count, np.nan) if given is None else given).cpu(), dtype=np.float64)
+    if known.shape != (count,):
+        raise ValueError(f"labels must be one per image, shape ({count},), got {known.shape}")
     if not np.isin(known[~np.isnan(known)], (0, 1)).all():
         raise ValueError("labels must be 0, 1 or NaN (unknown)")
-    return known
+    return values, known
 
 
 def _mark(label: float) -> tuple[tuple[int, int, int], str]:
     if np.isnan(label):
         return UNKNOWN, ""
     return (TRUE, "true") if label == 1 else (FALSE, "false")
-
-
-def _title(known: Any, best: Any) -> str:
-    text = f"{len(best)} best of {len(known):,} images"
-    shown = known[best]
-    if np.isnan(known).all():
-        return text
-    right, judged = int(np.nansum(shown)), int((~np.isnan(shown)).sum())
-    return f"{text}: {right} of {judged} true; {np.nanmean(known):.2%} of all are positive"

@@ -179,15 +179,18 @@ class ImageDataset(Dataset[Any]):
         """Return the pictures of a batch: nothing is read before they are joined."""
         return Pictures(self, self._checked(rows))
 
-    def subset(self, rows: Any, *, augment: Augment | None = None) -> ImageDataset:
-        """Return the data set of these rows, whose own rows count from 0, with another augmentation or none."""
+    def subset(self, rows: Any, *, augment: Augment | None = None, seed: int | None = None) -> ImageDataset:
+        """Return the data set of these rows, whose own rows count from 0, with another augmentation or none.
+
+        `seed` is that of the augmentation; by default the same as here.
+        """
         index = self._checked(rows)
         part = ImageDataset(
             self.store,
             places=self.places[index],
             augment=augment,
             normalise=self.normalise,
-            seed=self.seed,
+            seed=self.seed if seed is None else seed,
             names=self._names,
         )
         part.labels = None if self.labels is None else self.labels[torch.from_numpy(index)]

@@ -75,6 +75,24 @@ def _eight_bits(image: Any, module: Any) -> Any:
     return image
 
 
+Part = tuple[int, Sequence[str]]
+"""The row of the first file, and the files."""
+
+
+def decoded(decoder: Decoder, part: Part) -> Iterator[tuple[int, Pixels | Unreadable]]:
+    """Yield the row of each file with its pixels, or with why it has none."""
+    first, paths = part
+    for row, path in enumerate(paths, start=first):
+        yield row, _pixels_of(decoder, row, path)
+
+
+def _pixels_of(decoder: Decoder, row: int, path: str) -> Pixels | Unreadable:
+    try:
+        return decoder(path)
+    except Exception as error:  # Pillow's decoders raise whatever a damaged file leads them to
+        return Unreadable(row, path, _reason(error, path))
+
+
 @dataclass(frozen=True)
 class WriteChunk:
     """Decodes some files and writes them to their places in a .npy file that is already as long as it will be."""
@@ -83,21 +101,50 @@ class WriteChunk:
     file: Path
     offset: int
 
-    def __call__(self, part: tuple[int, Sequence[str]]) -> tuple[int, list[Unreadable]]:
+    def __call__(self, part: Part) -> tuple[int, list[Unreadable]]:
         """Return how many files there were, and those that could not be read; their places stay black."""
-        first, paths = part
         failed = []
         each = self.decoder.size**2 * 3
         with self.file.open("r+b") as file:
-            for row, path in enumerate(paths, start=first):
-                try:
-                    pixels = self.decoder(path)
-                except Exception as error:  # Pillow's decoders raise whatever a damaged file leads them to
-                    failed.append(Unreadable(row, path, _reason(error, path)))
+            for row, found in decoded(self.decoder, part):
+                if isinstance(found, Unreadable):
+                    failed.append(found)
                     continue
                 file.seek(self.offset + row * each)
-                file.write(pixels.tobytes())
-        return len(paths), failed
+                file.write(found.tobytes())
+        return len(part[1]), failed
+
+
+@dataclass(frozen=True)
+class Images:
+    """Some decoded files: how many there were, the rows that could be read, their pixels, and the others."""
+
+    total: int
+    rows: list[int]
+    pixels: list[Pixels]
+    unreadable: list[Unreadable]
+
+    def __add__(self, other: Images) -> Images:
+        return Images(
+            self.total + other.total,
+            self.rows + other.rows,
+            self.pixels + other.pixels,
+            self.unreadable + other.unreadable,
+        )
+
+
+@dataclass(frozen=True)
+class DecodeChunk:
+    """Decodes some files to arrays."""
+
+    decoder: Decoder
+
+    def __call__(self, part: Part) -> Images:
+        """Return what could be read and what could not."""
+        found = list(decoded(self.decoder, part))
+        good = [(row, pixels) for row, pixels in found if not isinstance(pixels, Unreadable)]
+        bad = [item for _, item in found if isinstance(item, Unreadable)]
+        return Images(len(part[1]), [row for row, _ in good], [pixels for _, pixels in good], bad)
 
 
 def _reason(error: Exception, path: str) -> str:
@@ -114,5 +161,39 @@ def write_chunks(
 
     A process that dies (out of memory, killed, a crash in a decoder) is an error here and not a hang.
     """
-    parts = ((first, paths[first : first + CHUNK]) for first in range(0, len(paths), CHUNK))
-    return ordered(write, parts, workers=workers if len(paths) > CHUNK else 1)
+    return ordered(write, _parts(paths), workers=_processes(paths, workers))
+
+
+def decode_stream(decoder: Decoder, paths: Sequence[str], *, most: int, workers: int = 1) -> Iterator[Images]:
+    """Yield the images of the files in order, at most about `most` at a time; nothing is kept.
+
+    The next ones are decoded by `workers` processes while the caller looks at these.
+    """
+    gathered = Images(0, [], [], [])
+    for chunk in ordered(DecodeChunk(decoder), _parts(paths), workers=_processes(paths, workers)):
+        gathered = gathered + chunk
+        if gathered.total + CHUNK > most:
+            yield gathered
+            gathered = Images(0, [], [], [])
+    if gathered.total:
+        yield gathered
+
+
+def _parts(paths: Sequence[str]) -> Iterator[Part]:
+    return ((first, paths[first : first + CHUNK]) for first in range(0, len(paths), CHUNK))
+
+
+def _processes(paths: Sequence[str], workers: int) -> int:
+    return workers if len(paths) > CHUNK else 1
+
+
+def shape_of(path: str | Path) -> tuple[int, int] | None:
+    """Return width and height as the file's head has them, without decoding it; None where it has none."""
+    try:
+        with extras.load("PIL.Image", "images").open(path) as image:
+            width, height = image.size
+            return width, height
+    except ModuleNotFoundError:
+        raise
+    except Exception:  # as above: a damaged head may raise anything, and is reported when it is decoded
+        return None

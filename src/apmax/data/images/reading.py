@@ -14,7 +14,7 @@ from apmax import validation
 from apmax.data.images.augment import IMAGENET, LARGE_IMAGES, SMALL_IMAGES, Augment, Normalise
 from apmax.data.images.cache import decode_all
 from apmax.data.images.dataset import ImageDataset
-from apmax.data.images.decoding import ENDINGS
+from apmax.data.images.listing import list_images
 from apmax.data.images.parts import Report
 from apmax.data.molecules.table import read_table
 
@@ -38,7 +38,8 @@ def read_folder(
     """Return the images of a folder that has one folder per class.
 
     Args:
-        path: The folder; files are found in the classes' folders at any depth.
+        path: The folder; files are found in the classes' folders at any depth. Images in none of them have no label,
+            and are left out and counted.
         targets: The positive class; or several, each of which becomes a task against all others.
         size: Height and width that images are resized to.
         normalise: Mean and deviation per channel.
@@ -51,28 +52,19 @@ def read_folder(
         ValueError: No such class, no images, or an image that cannot be read (unless `on_error="skip"`).
         FileNotFoundError: No such folder.
     """
-    root = Path(path)
-    if not root.is_dir():
-        raise FileNotFoundError(f"no folder at {root}")
-    classes = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    listing = list_images(path)
     wanted = [targets] if isinstance(targets, str) else list(targets)
-    if not classes:
-        raise ValueError(f"{root} must have a folder per class, it has none; for a table of paths use read_csv")
+    if not listing.classes:
+        raise ValueError(f"{path} must have a folder per class, it has none; for a table of paths use read_csv")
     for name in wanted:
-        validation.choice("targets", name, classes)
-    files: list[str] = []
-    labels: list[list[float]] = []
-    ignored: list[str] = []
-    for name in classes:
-        entries = sorted(entry for entry in (root / name).rglob("*") if entry.is_file() and entry.name[0] != ".")
-        images = [str(entry) for entry in entries if entry.suffix.lower() in ENDINGS]
-        ignored += [str(entry) for entry in entries if entry.suffix.lower() not in ENDINGS]
-        files += images
-        labels += [[float(name == target) for target in wanted]] * len(images)
-    if not files:
-        raise ValueError(f"{root} has no images: none of its files ends in {', '.join(ENDINGS)}")
+        validation.choice("targets", name, listing.classes)
+    listing.check()
+    marked = [(file, own) for file, own in zip(listing.files, listing.class_of, strict=True) if own is not None]
+    files = [file for file, _ in marked]
+    labels = [[float(own == target) for target in wanted] for _, own in marked]
+    unmeasured, ignored = len(listing.files) - len(files), listing.ignored
     table = np.array(labels, dtype=np.float32)
-    return images_of(files, table, size=size, normalise=normalise, ignored=ignored, **options)
+    return images_of(files, table, size=size, normalise=normalise, unmeasured=unmeasured, ignored=ignored, **options)
 
 
 def read_csv(
