@@ -11,7 +11,7 @@ import os
 import platform
 from pathlib import Path
 
-NAMES = ("exact", "metrics", "loss", "sampler", "train", "estimator", "cli", "molecules", "images")
+NAMES = ("exact", "metrics", "loss", "sampler", "train", "estimator", "cli", "molecules", "images", "experiments")
 
 
 def main() -> None:

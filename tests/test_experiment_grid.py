@@ -46,9 +46,8 @@ def test_tables_have_the_nine_methods_then_ours():
 
 def test_published_settings_are_the_protocols():
     soap = trial().stages[0]
-    assert soap.options["ap"] == {
-        "surrogate": "squared_hinge", "sigmoid": True, "prevalence": "batch", "floor": 0.0, "margin": 10.0, "gamma": 0.9,
-    }  # fmt: skip
+    options = {"surrogate": "squared_hinge", "sigmoid": True, "prevalence": "batch", "floor": 0.0}
+    assert soap.options["ap"] == {**options, "margin": 10.0, "gamma": 0.9}
     assert (soap.optimizer.name, soap.optimizer.lr, soap.epochs, soap.patience) == ("adam", 5e-4, 150, 50)
     assert (soap.sampler.name, soap.sampler.batch_size, soap.sampler.num_pos) == ("positive", 64, 1)
     assert soap.reset == ("head",)

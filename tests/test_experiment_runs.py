@@ -258,7 +258,8 @@ sys.path.insert(0, {tests!r})
 from pathlib import Path
 from test_experiment_runs import CELL, tiny_grid, work, Place, Results, searches
 plan = searches(tiny_grid(), CELL, ["ce", "soap"])
-work(plan, Results({results!r}), Place(Path({work!r}), {data!r}, {{"version": "test"}}), say=lambda news: None, traced=["soap"])
+place = Place(Path({work!r}), {data!r}, {{"version": "test"}})
+work(plan, Results({results!r}), place, say=lambda news: None, traced=["soap"])
 """
 
 

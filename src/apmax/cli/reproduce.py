@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from apmax.experiments import Grid, Item, Search
+    from apmax.experiments import Grid, Item
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -46,7 +45,7 @@ def reproduce(
     Runs that are done are not run again; runs that were interrupted go on. Several of these commands may run at once.
     """
     from apmax import validation
-    from apmax.cli import terminal
+    from apmax.cli import following, reproduced, terminal
     from apmax.experiments import Place, Results, grid, origin, searches
 
     console = terminal.output()
@@ -64,38 +63,15 @@ def reproduce(
     if not only_tables:
         place = Place(work, data_dir, origin())
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        follow(plan, results, place, workers=workers or max(1, cores // threads), threads=threads)
+        following.follow(console, plan, results, place, workers=workers or max(1, cores // threads), threads=threads)
+        results.refresh()
+    asked = {"cells": cells, "rows": rows, "budget": budget, "seeds": seeds, "splits": names(splits)}
+    reproduced.show(console, grid(), entry, results, **asked)
 
 
 def names(text: str | None) -> list[str] | None:
     """Return the words of a list joined by commas, or None."""
     return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
-
-
-def follow(plan: list[Search], results: Any, place: Any, *, workers: int, threads: int) -> None:
-    """Run the plan and show how it goes: a bar for all runs, and a line for each worker."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from apmax.cli import terminal
-    from apmax.experiments import grid, run_plan
-
-    # Told to stop, leave as by Ctrl-C: the workers then write their checkpoints.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    traced = grid().items["convergence"].rows
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(True))
-    with Progress(*columns, console=terminal.output(), refresh_per_second=2) as bars:
-        whole = bars.add_task("runs", total=None)
-        each = [bars.add_task("", visible=False) for _ in range(workers)]
-        for state in run_plan(plan, results, place, workers=workers, threads=threads, traced=traced):
-            bars.update(whole, completed=state.done, total=state.total)
-            for number, progress in state.workers.items():
-                bars.update(
-                    each[number],
-                    description=progress.label or "",
-                    completed=progress.epoch,
-                    total=progress.most or None,
-                    visible=progress.label is not None,
-                )
 
 
 def listing(grid: Grid, results: Any) -> Any:

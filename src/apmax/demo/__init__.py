@@ -3,6 +3,6 @@
 from apmax.demo.cells import TASKS, Cell, Task
 from apmax.demo.figures import draw
 from apmax.demo.methods import BASE, METHODS
-from apmax.demo.paired import Paired, compare
+from apmax.metrics import Paired, compare
 
 __all__ = ["BASE", "METHODS", "TASKS", "Cell", "Paired", "Task", "compare", "draw"]

@@ -15,15 +15,18 @@ from apmax.metrics.curves import (
     recall_at_k,
 )
 from apmax.metrics.intervals import Difference, Interval, average_precision_interval, paired_difference
+from apmax.metrics.paired import Paired, compare
 
 __all__ = [
     "Difference",
     "Interval",
+    "Paired",
     "PrecisionRecallCurve",
     "auprc",
     "auroc",
     "average_precision",
     "average_precision_interval",
+    "compare",
     "paired_difference",
     "precision_at_k",
     "precision_recall_curve",

@@ -1,0 +1,200 @@
+"""What results say of an item, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from apmax.experiments import grid, searches
+from apmax.experiments.reading import agreement, scores, sentences, unfinished
+from apmax.experiments.summary import summarise
+from small_results import runs
+
+CELL = ("aicures", "gine")
+
+
+def table6(lines, **asked):
+    return summarise(grid(), grid().items["table6"], lines, cells=[CELL], **asked)
+
+
+def entry(lines, method, **asked):
+    return table6(lines, **asked).entries[(*CELL, method)]
+
+
+def test_mean_and_deviation_are_those_of_the_sample():
+    found = entry(runs(*CELL, "ce", {"fold0": 0.2, "fold1": 0.4, "fold2": 0.6}), "ce")
+    assert found.spread() == pytest.approx((0.4, 0.2, 3))
+    assert found.spread("ap") == pytest.approx((0.41, 0.2, 3))
+
+
+def test_one_run_has_no_deviation():
+    assert entry(runs(*CELL, "ce", {"fold3": 0.2}), "ce").spread() == (0.2, None, 1)
+
+
+def test_a_method_without_runs_has_no_mean():
+    assert entry(runs(*CELL, "ce", {"fold3": 0.2}), "soap").spread() is None
+
+
+def test_difference_is_over_the_runs_that_both_have():
+    lines = {
+        **runs(*CELL, "ce", {"fold0": 0.2, "fold1": 0.4, "fold2": 0.6}),
+        **runs(*CELL, "soap", {"fold1": 0.5, "fold2": 0.9, "fold3": 0.1}),
+    }
+    paired = entry(lines, "soap").paired["auprc"]
+    # Differences 0.1 and 0.3: mean 0.2, deviation 0.2 / √2; t(0.975, 1) = 12.7062.
+    assert (paired.difference, paired.low, paired.high) == pytest.approx((0.2, 0.2 - 1.27062, 0.2 + 1.27062), abs=1e-5)
+    assert (paired.won, paired.cells) == (2, 2)
+
+
+def test_base_has_no_difference_to_itself():
+    assert entry(runs(*CELL, "ce", {"fold0": 0.2}), "ce").paired == {}
+
+
+def test_difference_is_to_cross_entropy_also_where_that_is_not_shown():
+    lines = {**runs(*CELL, "ce", {"fold0": 0.2}), **runs(*CELL, "soap", {"fold0": 0.5})}
+    summary = table6(lines, rows=["soap"])
+    assert set(summary.entries) == {(*CELL, "soap")}
+    assert summary.entries[(*CELL, "soap")].paired["auprc"].difference == pytest.approx(0.3)
+
+
+def test_item_that_varies_soap_is_compared_with_soap_whatever_the_order_of_its_rows():
+    lines = {**runs("cifar10", "narrow", "soap", {0: 0.7}), **runs("cifar10", "narrow", "soap_16", {0: 0.6})}
+    summary = summarise(grid(), grid().items["batch-size"], lines)
+    assert summary.base == "soap"
+    assert summary.entries["cifar10", "narrow", "soap_16"].paired["auprc"].difference == pytest.approx(-0.1)
+
+
+def test_diverged_run_is_counted_and_has_no_part_in_the_mean():
+    lines = {
+        **runs(*CELL, "ce", {"fold0": 0.2, "fold1": 0.4}),
+        **runs(*CELL, "soap", {"fold0": 0.5, "fold1": None}),
+    }
+    found = entry(lines, "soap")
+    assert (found.done, found.diverged, found.total) == (2, 1, 10)
+    assert found.spread() == (0.5, None, 1)
+    assert found.paired["auprc"].cells == 1
+
+
+# Printed: 0.5037 ± 0.0718, so that two deviations reach from 0.3601 to 0.6473.
+@pytest.mark.parametrize(
+    ("value", "standing"),
+    [(0.5037, "within"), (0.6473, "within"), (0.6474, "above"), (0.3601, "within"), (0.36004, "below")],
+)
+def test_standing_is_by_two_of_the_papers_deviations(value, standing):
+    assert entry(runs(*CELL, "ce", {"fold0": value}), "ce").standing == standing
+
+
+def test_number_equal_to_one_printed_without_deviation_is_within():
+    lines = runs("tox21-t2", "gine", "fast_ap", {0: 0.560512})
+    summary = summarise(grid(), grid().items["table5"], lines)
+    assert summary.entries["tox21-t2", "gine", "fast_ap"].printed == (0.5605, 0.0)
+    assert summary.entries["tox21-t2", "gine", "fast_ap"].standing == "within"
+
+
+def test_row_that_the_paper_lacks_has_no_standing():
+    assert entry(runs(*CELL, "apmax", {"fold0": 0.5}), "apmax").standing is None
+
+
+def tuned_lines(valid):
+    """Return the results of SOAP's first configurations on a fold, with these validation APs; test is 0.5 higher."""
+    (search,) = searches(grid(), [CELL], ["soap"], budget=4, splits=["fold0"])
+    return {
+        trial.key: {
+            "key": trial.key,
+            **trial.place,
+            "valid": {"ap": value},
+            "test": {"ap": value + 0.5, "auprc": value + 0.5, "positives": 4, "rows": 200},
+        }
+        for trial, value in zip(search.tuning, valid, strict=False)
+    }
+
+
+def test_no_run_stands_in_the_table_until_all_configurations_are_tried():
+    found = entry(tuned_lines([0.1, 0.3, 0.2]), "soap", budget="quick")
+    assert (found.done, found.tuning) == (0, (3, 40))
+
+
+def test_the_configuration_of_the_best_validation_stands_in_the_table():
+    found = entry(tuned_lines([0.1, 0.3, 0.2, 0.0]), "soap", budget="quick", splits=["fold0"])
+    assert found.tuning is None
+    assert found.spread().mean == pytest.approx(0.8)
+
+
+def test_smaller_budget_does_not_see_the_other_configurations():
+    assert entry(tuned_lines([0.1, 0.3, 0.2, 0.0]), "soap").spread().mean == pytest.approx(0.6)
+
+
+def test_only_the_splits_and_seeds_that_are_asked_for_count():
+    lines = runs(*CELL, "ce", {"fold0": 0.2, "fold1": 0.4, "fold2": 0.6})
+    assert entry(lines, "ce", splits=["fold1", "fold4"]).spread().mean == 0.4
+    assert entry(lines, "ce", splits=["fold1", "fold4"]).total == 2
+    assert entry(lines, "ce", seeds=2).total == 20
+
+
+def test_unknown_split_is_refused():
+    with pytest.raises(ValueError, match="split must be one of those of aicures"):
+        table6({}, splits=["fold10"])
+
+
+def three_cells():
+    """CE and SOAP in three cells: surely above, above, below with one pair."""
+    return {
+        **runs("aicures", "gine", "ce", {f"fold{k}": 0.1 * k for k in range(10)}),
+        **runs("aicures", "gine", "soap", {f"fold{k}": 0.1 * k + 0.01 + 0.001 * k for k in range(10)}),
+        **runs("aicures", "mpnn", "ce", {"fold0": 0.2, "fold1": 0.3}),
+        **runs("aicures", "mpnn", "soap", {"fold0": 0.9, "fold1": 0.31}),
+        **runs("aicures", "ml-mpnn", "ce", {"fold0": 0.5}),
+        **runs("aicures", "ml-mpnn", "soap", {"fold0": 0.4}),
+    }
+
+
+def test_score_counts_cells_and_intervals():
+    summary = summarise(grid(), grid().items["table6"], three_cells())
+    (score,) = scores(summary.entries, "ce")
+    assert (score.method, score.cells, score.unfinished) == ("soap", 3, 2)
+    assert (score.above, score.surely_above, score.surely_below) == (2, 1, 0)
+    assert (score.printed, score.printed_above) == (3, 3)
+
+
+def test_sentence_says_what_the_score_counts():
+    summary = summarise(grid(), grid().items["table6"], three_cells())
+    assert sentences(summary)[0] == (
+        "SOAP: above CE in 2 of 3 cells (2 unfinished); the 95 % interval is above zero in 1, below in 0. "
+        "In the paper: above in 3 of 3 of them."
+    )
+
+
+def test_agreement_counts_the_standings():
+    lines = {
+        **runs(*CELL, "ce", {"fold0": 0.5}),
+        **runs(*CELL, "soap", {"fold0": 0.9}),
+        **runs(*CELL, "minmax", {"fold0": 0.1}),
+        **runs(*CELL, "ldam", {"fold0": 0.1}),
+        **runs(*CELL, "apmax", {"fold0": 0.1}),
+    }
+    assert agreement(table6(lines).entries.values()) == [
+        "Of 4 means that the paper has too, 1 are within two of its standard deviations, 1 above, 2 below."
+    ]
+
+
+def test_variant_is_compared_with_what_it_varies():
+    lines = {
+        **runs(*CELL, "apmax", {"fold0": 0.2, "fold1": 0.4, "fold2": 0.6}),
+        **runs(*CELL, "apmax_batch", {"fold0": 0.3, "fold1": 0.5, "fold2": 0.7}),
+    }
+    summary = summarise(grid(), grid().items["prevalence"], lines)
+    assert any(
+        "against apmax (default recipe) +0.1000 (+0.1000 to +0.1000), above in 3 of 3" in s for s in sentences(summary)
+    )
+
+
+def test_what_is_missing_is_named():
+    summary = table6(runs(*CELL, "ce", {"fold0": 0.2}), rows=["ce", "soap", "apmax"])
+    assert unfinished(summary) == [
+        "AICURES, GINE: 1 of 10 runs of CE — no run of SOAP; apmax (default recipe)",
+    ]
+
+
+def test_results_of_data_that_the_grid_no_longer_has_are_left_alone():
+    line = next(iter(runs(*CELL, "ce", {"fold0": 0.2}).values()))
+    summary = table6({"gone": {**line, "key": "gone", "data": "no-such-data"}})
+    assert summary.counts[0] == 0
