@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import math
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from apmax.config import Optimizer, Run, Sampler, Stage
+from apmax.config import RECIPES, Optimizer, Run, Sampler, Stage
+from apmax.demo import TASKS
+from apmax.demo import methods as demo
+from apmax.demo.cells import Cell
 from apmax.losses import LOSSES
 from apmax.samplers import PositiveBatchSampler
-from apmax.train import epochs, measure
-from apmax.train.session import Session
+from apmax.train import Record, epochs, measure
+from apmax.train.pace import Pace
+from apmax.train.writer import Writer
 
 BATCH, POSITIVES, STEPS = 256, 16, 150
 
@@ -107,32 +114,82 @@ def evaluation_ratio(rows: int = 1_000_000) -> float:
     return best_of(3, lambda: measure(scores, labels)) / best_of(3, scores.sort)
 
 
-def checkpoint_share(seconds: float = 12.0) -> float:
-    """Return the share of a run's time spent on checkpoints, on data of the demo's size at the default pace.
+class Demo(NamedTuple):
+    """The demo's first cell of rare digits and its default recipe, as `apmax demo` trains it."""
 
-    A synced checkpoint of so small a model costs about as much as an epoch: it is their pace that keeps the share.
+    cell: Cell
+    stages: tuple[Stage, ...]
+
+    @staticmethod
+    def made() -> Demo:
+        """Return it; the numbers of epochs are those that make the demo's number of steps."""
+        cell = TASKS["digits"].cells(True)[0]()
+        batches = [math.ceil(len(cell.train[1]) / demo.BATCH)]
+        batches.append(math.ceil(int((cell.train[1] == 0).sum()) / (demo.BATCH - demo.NUM_POS)))
+        counts = demo.STEPS * 3 // 4 // batches[0], demo.STEPS // 4 // batches[1]
+        sizes = {"batch_size": demo.BATCH, "num_pos": demo.NUM_POS}
+        stages = RECIPES["default"](lr=demo.LR, epochs=counts[0], joint_epochs=counts[1], ema=0.99, **sizes)
+        return Demo(cell, stages)
+
+    def epochs(self, directory: str | None, stages: tuple[Stage, ...] | None = None) -> Iterator[Record]:
+        """Train as the demo does, but into a directory."""
+        data = TensorDataset(*self.cell.train), TensorDataset(*self.cell.valid)
+        run = Run(stages=stages or self.stages, accelerator="cpu")
+        return epochs(demo.network(self.cell, 0), data, run, directory=directory)
+
+    def durations(self, due: Callable[[int], bool]) -> tuple[list[float], list[int]]:
+        """Return the seconds and the last step of every epoch of a run with checkpoints at the steps that are `due`."""
+        moments, steps = [time.perf_counter()], []
+        with (
+            tempfile.TemporaryDirectory() as directory,
+            patch.object(Pace, "due", lambda _, step, *, writing=False: due(step)),  # noqa: ARG005
+        ):
+            for record in self.epochs(directory):
+                moments.append(time.perf_counter())
+                steps.append(record.step)
+        return [after - before for before, after in itertools.pairwise(moments)], steps
+
+
+BLOCK = 3
+"""Epochs over which a checkpoint's cost is counted: the thread that writes it may need longer than one."""
+
+
+def checkpoint_cost(rounds: int = 10) -> float:
+    """Return what one checkpoint adds to the time of training, in epochs of the demo.
+
+    Of two runs, blocks of epochs take turns to have a checkpoint, begun in the middle of their first epoch; the same
+    block without is the other half of the pair. So what the writing thread takes from the training counts, too.
     """
-    data = table(1000)
-    spent = [0.0]
-    save = Session.save
+    setting = Demo.made()
+    _, ends = setting.durations(lambda _: False)
+    middle = [(before + after) // 2 for before, after in itertools.pairwise([0, *ends])]
+    # Without the first block, in which torch warms up, and the last epoch, which the end of the run adds to.
+    blocks = range(BLOCK, len(ends) - BLOCK, BLOCK)
+    added, single = [], []
+    for _ in range(rounds):
+        even, odd = (
+            setting.durations({middle[k] for k in blocks if k // BLOCK % 2 == turn}.__contains__)[0] for turn in (0, 1)
+        )
+        for k in blocks:
+            pair = [sum(part[k : k + BLOCK]) for part in (even, odd)]
+            with_one, without = pair if k // BLOCK % 2 == 0 else reversed(pair)
+            added.append(with_one - without)
+            single.append(without / BLOCK)
+    return statistics.median(added) / statistics.median(single)
 
-    def timed(self: Session, work: Any) -> None:
-        start = time.perf_counter()
-        save(self, work)
-        spent.append(time.perf_counter() - start)
 
-    Session.save = timed  # type: ignore[method-assign]
-    try:
-        with tempfile.TemporaryDirectory() as directory:
-            start, share = time.perf_counter(), 0.0
-            for _ in epochs(network(), (data, data), one_stage("ce", 100_000), directory=directory):
-                passed = time.perf_counter() - start
-                share = sum(spent) / passed
-                if passed > seconds:
-                    break
-            return share
-    finally:
-        Session.save = save  # type: ignore[method-assign]
+def checkpoints_per_epoch(seconds: float = 10.0) -> float:
+    """Return how many checkpoints the default pace writes in an epoch of the demo, trained for so long."""
+    setting = Demo.made()
+    longer = tuple(dataclasses.replace(stage, epochs=100_000) for stage in setting.stages[:1])
+    start, count = time.perf_counter(), 0
+    counted = patch.object(Writer, "write", autospec=True, side_effect=Writer.write)
+    with tempfile.TemporaryDirectory() as directory, counted as write:
+        for _ in setting.epochs(directory, longer):
+            count += 1
+            if time.perf_counter() - start > seconds:
+                break
+    return write.call_count / count
 
 
 def run() -> list[tuple[str, float, float]]:
@@ -140,12 +197,14 @@ def run() -> list[tuple[str, float, float]]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
+        cost = checkpoint_cost()
         return [
             ("trainer step / bare loop, AP, 64-64 MLP, B = 256", step_ratio("ap"), 1.3),
             ("trainer step / bare loop, CE, 64-64 MLP, B = 256", step_ratio("ce"), 1.3),
             ("epoch with AP / epoch with CE", epoch_ratio(), 1.25),
             ("AP + AUPRC + AUROC + objective of 1e6 scores / sort", evaluation_ratio(), 10.0),
-            ("checkpoints / time of the run, demo's size", checkpoint_share(), 0.01),
+            ("one checkpoint / epoch of the demo", cost, 0.01),
+            ("checkpoints at the default pace / time of the demo's epochs", cost * checkpoints_per_epoch(), 0.01),
         ]
     finally:
         torch.set_num_threads(before)

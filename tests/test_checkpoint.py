@@ -87,7 +87,7 @@ def test_a_text_file_is_refused(path):
 
 
 def test_a_newer_checkpoint_is_refused_and_says_to_upgrade(path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "VERSION", 2)
+    monkeypatch.setattr(checkpoint, "VERSION", checkpoint.VERSION + 1)
     checkpoint.save(path, STATE)
     monkeypatch.undo()
     with pytest.raises(CheckpointError, match="upgrade apmax"):
@@ -159,3 +159,15 @@ def test_the_file_is_synced_before_it_is_renamed_and_the_directory_after(path, m
 def test_a_missing_checkpoint_is_a_file_not_found_error(path):
     with pytest.raises(FileNotFoundError, match="no checkpoint"):
         checkpoint.load(path)
+
+
+def test_tied_tensors_stay_one_when_frozen():
+    weight = torch.ones(2)
+    copy = checkpoint.frozen({"model": {"a": weight, "b": weight}, "other": torch.ones(2)})
+    assert copy["model"]["a"] is copy["model"]["b"]
+    assert copy["model"]["a"] is not copy["other"]
+
+
+def test_freezing_names_what_could_not_be_read_back():
+    with pytest.raises(CheckpointError, match=r"state\.model\.extra\[1\] is a set"):
+        checkpoint.frozen({"model": {"extra": [0, {1}]}})

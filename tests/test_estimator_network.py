@@ -12,7 +12,7 @@ from torch import nn
 from apmax.config import Stage
 from apmax.estimator import APClassifier
 from apmax.estimator.network import two_stages
-from apmax.estimator.rows import copies, hold_out
+from apmax.estimator.rows import hold_out
 from apmax.losses import LOSSES
 
 
@@ -156,13 +156,36 @@ def test_calibration_is_fitted_to_the_held_out_rows():
     np.testing.assert_allclose(model.calibration_, expected, rtol=1e-6)
 
 
-def test_whole_weights_are_counts():
-    assert copies(np.array([1.0, 3.0, 2.0])).tolist() == [1, 3, 2]
+def test_equal_weights_are_the_same_as_none():
+    X, y = ring(200)
+    expected = quick(random_state=0).fit(X, y).decision_function(X)
+    weighed = quick(random_state=0).fit(X, y, sample_weight=np.full(200, 0.37)).decision_function(X)
+    np.testing.assert_allclose(weighed, expected, rtol=1e-12)
 
 
-def test_equal_weights_repeat_nothing():
-    assert set(copies(np.full(5, 0.37))) == {1}
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_scale_of_the_weights_does_not_change_the_network(loss):
+    X, y = ring(200)
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, 200)
+    models = [quick(loss=loss, random_state=0).fit(X, y, sample_weight=scale * weight).model_ for scale in (1, 8)]
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.equal(one, other)
 
 
-def test_small_weights_lose_no_row():
-    assert copies(np.array([1e-6, 1.0, 1.0])).min() == 1
+def test_weights_repeat_no_row():
+    X, y = ring(200)
+    steps = [
+        quick(random_state=0).fit(X, y, sample_weight=weight).records_[0].step
+        for weight in (None, np.linspace(1.0, 9.0, 200))
+    ]
+    assert steps[0] == steps[1]
+
+
+def test_the_held_out_rows_that_select_are_weighed():
+    X, y = ring(300)
+    weight = np.random.default_rng(0).uniform(0.1, 9.0, 300)
+    model = quick(random_state=5, stages=(Stage(epochs=1, ema=None),)).fit(X, y, sample_weight=weight)
+    _, held_out = hold_out(y.astype(float), 0.2, model._seed())
+    scores = model.decision_function(X)[held_out] * model.calibration_.slope
+    expected = average_precision_score(y[held_out], scores, sample_weight=weight[held_out])
+    assert model.records_[0].valid.ap == pytest.approx(expected, abs=1e-6)

@@ -106,9 +106,9 @@ def test_sigterm_to_one_process_saves_and_stops_them_all(devices, whole, tmp_pat
 
 
 @pytest.mark.parametrize(("optimizer", "precision", "tolerance"), [("sgd", "32-true", 1e-5), ("adam", "64-true", 1e-9)])
-@pytest.mark.parametrize("loss", ["ce", "ap"])
-def test_one_and_two_processes_give_the_same_weights(loss, optimizer, precision, tolerance, tmp_path):
-    settings = {"plain": True, "optimizer": optimizer, "precision": precision, "loss": loss}
+@pytest.mark.parametrize(("loss", "weighed"), [("ce", False), ("ap", False), ("ap", True)])
+def test_one_and_two_processes_give_the_same_weights(loss, weighed, optimizer, precision, tolerance, tmp_path):
+    settings = {"plain": True, "optimizer": optimizer, "precision": precision, "loss": loss, "weighed": weighed}
     one = run_to_the_end(tmp_path / "one", devices=1, **settings)
     two = run_to_the_end(tmp_path / "two", devices=2, **settings)
     for name in one:

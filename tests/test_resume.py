@@ -15,7 +15,7 @@ from apmax.checkpoint import CheckpointError
 from apmax.config import Checkpoints, ExactHead, Optimizer, Run, Sampler, Schedule, Stage
 from apmax.losses import LOSSES
 from apmax.train import Terminated, epochs, fit, read_records
-from apmax.train.session import Pace
+from apmax.train.pace import Pace
 
 
 def split(rows, seed):

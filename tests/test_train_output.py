@@ -12,8 +12,8 @@ import torch
 
 from apmax import config
 from apmax.config import Stage
-from apmax.train import Record, epochs, measure, read_records
-from apmax.train.display import Bar, display_for
+from apmax.train import Metrics, Record, epochs, measure, read_records
+from apmax.train.display import Bar, display_for, summary
 from small_training import TRAIN, VALID, network, run_of, same, train, weights
 
 
@@ -53,6 +53,12 @@ def test_without_a_terminal_progress_is_a_line_per_epoch(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["ce 1", "ce 2"]
     assert all("valid AP 0." in line for line in lines)
+
+
+def test_the_line_of_an_epoch_fits_eighty_columns():
+    values = Metrics(0.123456, 0.123456, 0.123456, -0.123456)
+    record = Record("ap + ce", 1, 150, 123456, 1.2345e-5, -0.1234567, values, values, 1234.56)
+    assert len(summary(record)) < 80
 
 
 class Terminal(io.StringIO):

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from apmax.config import Checkpoints, Optimizer, Run, Sampler, Schedule, Stage
-from apmax.train import epochs
+from apmax.train import Data, epochs
 
 
 class Augmented(Dataset):
@@ -64,6 +64,7 @@ def main(
     precision="32-true",
     loss="ap",
     every_seconds=None,
+    weighed=False,
 ):
     rate = 0.05 if optimizer == "sgd" else 0.01
     shared = {"optimizer": Optimizer(name=optimizer, lr=rate)}
@@ -88,6 +89,8 @@ def main(
     noise = 0.0 if plain else 0.1
     data = Augmented(301, 1, noise), Augmented(101, 2, 0.0)
     model = Network(directory, plain=plain, kill_at=kill_at)
+    weights = [1.0 + 2 * torch.arange(len(part)) / len(part) for part in data] if weighed else (None, None)
+    data = Data(*data, sample_weight=weights[0], valid_sample_weight=weights[1])
     for _ in epochs(model, data, run, directory=directory, resume=True):
         pass
 

@@ -18,7 +18,12 @@ import torch
 from apmax import __version__
 
 FORMAT = "apmax-checkpoint"
-VERSION = 1
+VERSION = 2
+"""1: the records were a list of tables; now they are lines of JSON. Both are read."""
+_ATOMS = frozenset((bool, int, float, str, bytes, type(None)))
+_TENSORS = frozenset((torch.Tensor, torch.nn.Parameter))
+# A small checkpoint is then written by one call: from a thread, every call waits for the interpreter anew.
+_BUFFER = 2**20
 
 
 class CheckpointError(ValueError):
@@ -39,10 +44,14 @@ def save(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
     >>> load(file)["step"]
     3
     """
-    path = Path(path)
     check_plain(state)
+    write(Path(path), state)
+
+
+def write(path: Path, state: Mapping[str, Any]) -> None:
+    """Do what `save` does with a `state` that is known to be plain."""
     beside = path.with_name(path.name + ".writing")
-    with beside.open("wb") as file:
+    with beside.open("wb", buffering=_BUFFER) as file:
         torch.save({"format": FORMAT, "version": VERSION, "apmax": __version__, "state": dict(state)}, file)
         sync(file)
     if path.exists():
@@ -100,6 +109,39 @@ def previous(path: str | os.PathLike[str]) -> Path:
     return path.with_name(f"{path.stem}.previous{path.suffix}")
 
 
+def frozen(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of `state` for another thread to write, with all tensors on the CPU.
+
+    Raises:
+        CheckpointError: `state` holds an object that could not be read back without executing code.
+
+    >>> weights = torch.zeros(2)
+    >>> copy = frozen({"weights": weights})
+    >>> _ = weights.add_(1)
+    >>> copy["weights"]
+    tensor([0., 0.])
+    """
+    copies: dict[int, torch.Tensor] = {}
+
+    def copy(value: Any) -> Any:
+        kind = type(value)
+        if kind in _ATOMS:
+            return value
+        if kind in _TENSORS:
+            # Tied weights stay one tensor.
+            if id(value) not in copies:
+                copies[id(value)] = value.detach().to("cpu", copy=True)
+            return copies[id(value)]
+        if isinstance(value, Mapping):
+            return {copy(key): copy(part) for key, part in value.items()}
+        if isinstance(value, (list, tuple)):
+            return (tuple if isinstance(value, tuple) else list)(map(copy, value))
+        check_plain(state)
+        raise AssertionError("what is not plain was refused above")
+
+    return {key: copy(value) for key, value in state.items()}
+
+
 def check_plain(value: Any, where: str = "state") -> None:
     """Raise unless `value` is made of tensors, numbers, strings, None, lists, tuples and dicts only."""
     if isinstance(value, Mapping):
@@ -109,7 +151,7 @@ def check_plain(value: Any, where: str = "state") -> None:
     elif isinstance(value, (list, tuple)):
         for position, part in enumerate(value):
             check_plain(part, f"{where}[{position}]")
-    elif type(value) not in (torch.Tensor, torch.nn.Parameter, bool, int, float, str, bytes, type(None)):
+    elif type(value) not in _ATOMS | _TENSORS:
         raise CheckpointError(
             f"{where} is a {type(value).__name__}, which cannot be read back without executing code; "
             "keep tensors, numbers and strings in state_dict"

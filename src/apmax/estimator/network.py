@@ -111,20 +111,21 @@ def train_network(
         network: Trained in place.
         table: (n, d), dense or sparse.
         labels: (n,) of 0/1.
-        sample_weight: (n,) positive.
+        sample_weight: (n,) positive; weighs rows in the losses and in the average precision that selects.
         parts: The rows to train on and those to select by.
         stages: The stages of the run, from the number of training rows.
         seed: Everything random follows from it.
         accelerator: As in Lightning Fabric.
         progress: Show the epochs.
     """
-    repeated = [np.repeat(part, rows_of.copies(sample_weight[part])) for part in parts]
-    (train, valid), truth = repeated, torch.from_numpy(labels).float()
+    (train, valid), truth = parts, torch.from_numpy(labels).float()
     data = Data(
         rows_of.dataset(table[train].astype(np.float32)),
         rows_of.dataset(table[valid].astype(np.float32)),
         labels=truth[train],
         valid_labels=truth[valid],
+        sample_weight=rows_of.relative(sample_weight[train]),
+        valid_sample_weight=rows_of.relative(sample_weight[valid]),
     )
     positives = int(truth[train].sum())
     fitting = tuple(feasible(stage, len(train), positives) for stage in stages(len(train)))

@@ -1,4 +1,4 @@
-"""Rows for the trainer: which are held out, how often each comes, and how they are read."""
+"""Rows for the trainer: which are held out, what each weighs, and how they are read."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from torch.utils.data import Dataset, TensorDataset
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
-_MOST_COPIES = 10
-_RESOLUTION = 4
 
 
 def hold_out(labels: Array, fraction: float, seed: int) -> tuple[Rows, Rows]:
@@ -36,21 +34,13 @@ def hold_out(labels: Array, fraction: float, seed: int) -> tuple[Rows, Rows]:
     return np.sort(train), np.sort(held_out)
 
 
-def copies(sample_weight: Array) -> Rows:
-    """Return how often each row comes, in proportion to its weight and at least once.
+def relative(sample_weight: Array) -> Array | None:
+    """Return the weights as multiples of their mean, which is all that they mean; None if they are equal.
 
-    Whole weights are kept as they are, their common divisor apart; others are rounded to a quarter of their mean. So
-    a weight has its meaning for the sampler, for every loss and for the validation that selects.
-
-    >>> copies(np.array([2.0, 4.0, 2.0])).tolist(), copies(np.array([0.5, 0.7, 1.2])).tolist()
-    ([1, 2, 1], [1, 2, 3])
+    >>> relative(np.array([2.0, 4.0, 6.0])).tolist(), relative(np.array([0.5, 0.5]))
+    ([0.5, 1.0, 1.5], None)
     """
-    counts = np.round(sample_weight)
-    if not np.array_equal(counts, sample_weight) or counts.sum() > _MOST_COPIES * len(counts):
-        counts = np.maximum(1, np.round(_RESOLUTION * sample_weight / sample_weight.mean()))
-    whole: Rows = counts.astype(np.int64)
-    whole //= np.gcd.reduce(whole)
-    return whole
+    return None if np.ptp(sample_weight) == 0 else sample_weight / sample_weight.mean()
 
 
 def dataset(table: Any) -> Dataset[Any]:

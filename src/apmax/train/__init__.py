@@ -5,7 +5,7 @@ resumable to the bit and give the same weights on any number of processes.
 """
 
 from apmax.train.ensemble import Ensemble, Result, fit
-from apmax.train.failures import DivergedError, Terminated
+from apmax.train.failures import DivergedError, NotWrittenError, Terminated
 from apmax.train.files import read_records
 from apmax.train.loading import Data
 from apmax.train.loop import epochs
@@ -17,6 +17,7 @@ __all__ = [
     "DivergedError",
     "Ensemble",
     "Metrics",
+    "NotWrittenError",
     "Record",
     "Result",
     "Terminated",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -79,3 +79,14 @@ def snapshot(model: nn.Module) -> dict[str, Tensor]:
 def restore(model: nn.Module, weights: dict[str, Tensor]) -> None:
     """Copy a snapshot back into the model."""
     copy_into(tensors(model), weights)
+
+
+def all_finite(values: Iterable[Tensor]) -> bool:
+    """Tell whether no floating-point tensor holds NaN or infinity; one pass, one host synchronisation.
+
+    >>> all_finite([torch.ones(2), torch.tensor([1, 2])]), all_finite([torch.tensor([1.0, float("nan")])])
+    (True, False)
+    """
+    parts = [value.detach() for value in values if value.is_floating_point() and value.numel()]
+    # The largest absolute value is finite if all are; no sum can overflow.
+    return not parts or bool(torch.stack(torch._foreach_norm(parts, float("inf"))).isfinite().all())

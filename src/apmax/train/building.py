@@ -21,8 +21,8 @@ from apmax.train.loading import ShuffledBatches
 Batches = PositiveBatchSampler | MultiTaskBatchSampler | ShuffledBatches
 
 
-def build_loss(stage: Stage, labels: Tensor) -> Loss:
-    """Return the stage's loss, or the weighted sum of its losses.
+def build_loss(stage: Stage, labels: Tensor, sample_weight: Tensor | None = None) -> Loss:
+    """Return the stage's loss, or the weighted sum of its losses, for training rows of these labels and weights.
 
     With plain shuffling a batch is a fair sample already, and many batches miss the positives: class means would then
     be biased. So the losses that are sums over examples take such batches as they are, unless `prevalence` is
@@ -40,8 +40,9 @@ def build_loss(stage: Stage, labels: Tensor) -> Loss:
             options[name].setdefault("num_pos", stage.sampler.num_pos)
     if len(stage.weights) == 1 and next(iter(stage.weights.values())) == 1:
         name = next(iter(stage.weights))
-        return LOSSES[name](labels, **options[name])
-    return Weighted(labels, stage.weights, options=options, validate=any(o["validate"] for o in options.values()))
+        return LOSSES[name](labels, sample_weight=sample_weight, **options[name])
+    validate = any(own["validate"] for own in options.values())
+    return Weighted(labels, stage.weights, options=options, sample_weight=sample_weight, validate=validate)
 
 
 def build_sampler(config: Sampler, labels: Tensor, *, seed: int, rank: int, world_size: int) -> Batches:

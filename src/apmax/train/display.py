@@ -68,12 +68,19 @@ class Bar(Display):
 
 
 def summary(record: Record) -> str:
-    """Return a record in one line."""
-    parts = [f"{record.stage} {record.epoch}", f"loss {record.loss:.4f}", f"lr {record.lr:.2g}"]
-    for split, metrics in (("train", record.train), ("valid", record.valid)):
-        if metrics is not None:
-            parts.append(f"{split} AP {metrics.ap:.4f} AUPRC {metrics.auprc:.4f} AUROC {metrics.auroc:.4f}")
-    return "  ".join([*parts, f"{record.seconds:.1f} s"])
+    """Return a record in one line that fits a terminal of 80 columns; the run's directory has all of it.
+
+    >>> from apmax.train.records import Metrics
+    >>> reached = Metrics(0.8125, 0.81, 0.9375, -0.5)
+    >>> summary(Record("ap + ce", 1, 12, 4000, 3e-4, -0.51234, reached, reached, 12.34))
+    'ap + ce 12  loss -0.5123  train AP 0.8125  valid AP 0.8125 AUROC 0.938  12.3 s'
+    """
+    parts = [f"{record.stage} {record.epoch}", f"loss {record.loss:.4g}"]
+    if record.train is not None:
+        parts.append(f"train AP {record.train.ap:.4f}")
+    if record.valid is not None:
+        parts.append(f"valid AP {record.valid.ap:.4f} AUROC {record.valid.auroc:.3f}")
+    return "  ".join([*parts, f"{record.seconds:.3g} s" if record.seconds < 100 else f"{record.seconds:.0f} s"])
 
 
 def display_for(wanted: bool, stream: TextIO | None = None) -> Display:

@@ -19,6 +19,14 @@ from apmax.train.session import Session
 from apmax.train.work import Work
 
 
+class Split(NamedTuple):
+    """What the head is given of each row, (n, d), the labels, and the weights if there are any."""
+
+    features: Tensor
+    labels: Tensor
+    sample_weight: Tensor | None
+
+
 class Trial(NamedTuple):
     """A head's weight and the validation AP it reaches (the training AP without validation)."""
 
@@ -37,26 +45,27 @@ def retrain_head(session: Session, work: Work, stage: ExactHead) -> Record:
     started = time.monotonic()
     head = last_linear(session.model)
     module = session.fabric.setup(session.model)
-    splits = [(embed(session, module, head, session.data.train), session.labels)]
+    splits = [Split(embed(session, module, head, session.data.train), session.labels, session.weight)]
     if session.valid_labels is not None:
-        splits.append((embed(session, module, head, session.data.valid), session.valid_labels))
-    features, labels = splits[0]
+        features = embed(session, module, head, session.data.valid)
+        splits.append(Split(features, session.valid_labels, session.valid_weight))
+    known = splits[0]._replace(labels=session.label_table)
     bias = 0.0 if head.bias is None else head.bias.detach().double()
 
     def trial(weight: Tensor) -> Trial:
-        held_out, truth = splits[-1]
-        scores = one_or_more(held_out @ weight.T + bias)
-        return Trial(weight, float(metrics.average_precision(scores, truth.to(scores.device)).nanmean()))
+        features, labels, sample_weight = splits[-1]
+        scores = one_or_more(features @ weight.T + bias)
+        return Trial(weight, float(metrics.average_precision(scores, labels, sample_weight=sample_weight).nanmean()))
 
     begin = head.weight.detach().double().clone()
-    labels = labels.to(features.device)
-    heads = [fit_head(features, labels, begin, bias, strength, stage) for strength in stage.l2]
+    heads = [fit_head(known, begin, bias, strength, stage) for strength in stage.l2]
     chosen = max(map(trial, [begin, *heads] if stage.keep else heads), key=lambda each: each.ap)
-    objective = surrogate_loss(features, labels, chosen.weight, bias, stage)
+    objective = surrogate_loss(known, chosen.weight, bias, stage)
     with torch.no_grad():
         head.weight.copy_(chosen.weight)
     train, *held_out = (
-        measure(one_or_more(x @ chosen.weight.T + bias), y, objective=session.run.objective) for x, y in splits
+        measure(one_or_more(x @ chosen.weight.T + bias), y, objective=session.run.objective, sample_weight=w)
+        for x, y, w in splits
     )
     valid = held_out[0] if held_out else None
     work.epoch += 1
@@ -78,9 +87,7 @@ def retrain_head(session: Session, work: Work, stage: ExactHead) -> Record:
     return record
 
 
-def fit_head(
-    features: Tensor, labels: Tensor, begin: Tensor, bias: Tensor | float, l2: float, stage: ExactHead
-) -> Tensor:
+def fit_head(split: Split, begin: Tensor, bias: Tensor | float, l2: float, stage: ExactHead) -> Tensor:
     """Return the weight (tasks, d) that minimises `P(w) + l2·|w|²` from `begin` by L-BFGS.
 
     AP does not see a shift of all scores, so the bias stays what it was.
@@ -90,7 +97,7 @@ def fit_head(
 
     def closure() -> Any:
         optimizer.zero_grad()
-        value = surrogate_loss(features, labels, weight, bias, stage) + l2 * weight.square().sum()
+        value = surrogate_loss(split, weight, bias, stage) + l2 * weight.square().sum()
         value.backward()
         return value
 
@@ -99,15 +106,19 @@ def fit_head(
     return weight.detach()
 
 
-def surrogate_loss(features: Tensor, labels: Tensor, weight: Tensor, bias: Tensor | float, stage: ExactHead) -> Tensor:
+def surrogate_loss(split: Split, weight: Tensor, bias: Tensor | float, stage: ExactHead) -> Tensor:
     """Return the exact objective P of the head's scores."""
-    return functional.ap_objective(one_or_more(features @ weight.T + bias), labels, stage.surrogate, stage.margin)
+    scores = one_or_more(split.features @ weight.T + bias)
+    return functional.ap_objective(
+        scores, split.labels, stage.surrogate, stage.margin, sample_weight=split.sample_weight
+    )
 
 
 def embed(session: Session, module: nn.Module, head: nn.Linear, dataset: Any) -> Tensor:
     """Return the inputs of `head` for every row of `dataset`, (n, d) in float64; every process computes all."""
     kept: list[Tensor] = []
     hook = head.register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0].detach().double()))
+    session.before_loading()
     try:
         scores = score_rows(
             module,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 
 class DivergedError(RuntimeError):
@@ -25,3 +26,14 @@ class Terminated(SystemExit):
 
     def __init__(self) -> None:
         super().__init__(128 + 15)
+
+
+class NotWrittenError(OSError):
+    """A checkpoint could not be written; the one before it is whole."""
+
+    def __init__(self, path: Path, reason: BaseException) -> None:
+        super().__init__(
+            f"the checkpoint {path} could not be written ({type(reason).__name__}: {reason}); the run is stopped, for "
+            "it could not be resumed from here. Make room or choose another directory; the last checkpoint there is "
+            "whole and can be resumed"
+        )

@@ -15,6 +15,7 @@ import io
 import json
 import os
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from apmax import __version__, config
 from apmax.checkpoint import write_atomic
 from apmax.config import Run
 from apmax.train.loading import Data
-from apmax.train.records import Record
+from apmax.train.records import Record, from_lines
 
 HASHED_BYTES = 2**26
 
@@ -39,12 +40,11 @@ class RunDirectory:
         self.path.mkdir(parents=True, exist_ok=True)
         self.checkpoint = self.path / "checkpoint.pt"
 
-    def begin(self, run: Run, fingerprint: str, records: list[Record]) -> None:
+    def begin(self, run: Run, fingerprint: str, lines: list[str]) -> None:
         """Write what is known before the first step; records that were not checkpointed will come again."""
         write_atomic(self.path / "config.toml", config.dumps(run).encode())
         self.describe({**environment(), "seed": run.seed, "data": fingerprint})
-        lines = "".join(record.to_json() + "\n" for record in records)
-        write_atomic(self.path / "records.jsonl", lines.encode())
+        write_atomic(self.path / "records.jsonl", "".join(line + "\n" for line in lines).encode())
 
     def describe(self, facts: dict[str, Any]) -> None:
         """Add facts to run.json."""
@@ -52,10 +52,10 @@ class RunDirectory:
         known = json.loads(file.read_text()) if file.exists() else {}
         write_atomic(file, (json.dumps({**known, **facts}, indent=2) + "\n").encode())
 
-    def add(self, record: Record) -> None:
-        """Append a record."""
+    def add(self, line: str) -> None:
+        """Append a record, given as its line of JSON."""
         with (self.path / "records.jsonl").open("a", encoding="utf-8") as file:
-            file.write(record.to_json() + "\n")
+            file.write(line + "\n")
 
     def finish(self, weights: dict[str, Tensor], chosen: dict[str, Any]) -> None:
         """Write the chosen weights and say where they come from."""
@@ -67,8 +67,7 @@ class RunDirectory:
 
 def read_records(path: str | os.PathLike[str]) -> list[Record]:
     """Return the records of a run's directory."""
-    lines = (Path(path) / "records.jsonl").read_text(encoding="utf-8").splitlines()
-    return [Record.from_table(json.loads(line)) for line in lines]
+    return from_lines((Path(path) / "records.jsonl").read_text(encoding="utf-8"))
 
 
 def environment() -> dict[str, Any]:
@@ -79,17 +78,20 @@ def environment() -> dict[str, Any]:
     return {"versions": versions, "threads": torch.get_num_threads()}
 
 
-def fingerprint_of(data: Data, labels: Tensor, valid_labels: Tensor | None) -> str:
-    """Return a SHA-256 over the labels of both splits and, where they are tensors, the inputs.
+def fingerprint_of(data: Data, labels: Sequence[Tensor | None], weights: Sequence[Tensor | None]) -> str:
+    """Return a SHA-256 over the labels of both splits, their weights if any and, where they are tensors, the inputs.
 
     A dataset may give its own identity in an attribute `fingerprint`. Tensors beyond 64 MB are hashed by evenly
     spaced rows.
     """
     digest = hashlib.sha256()
-    for dataset, table in ((data.train, labels), (data.valid, valid_labels)):
+    for dataset, table, weight in zip((data.train, data.valid), labels, weights, strict=True):
         if table is not None:
             _add(digest, table)
             digest.update(identity(dataset).encode())
+        if weight is not None:
+            digest.update(b"sample_weight")
+            _add(digest, weight)
     return digest.hexdigest()
 
 

@@ -15,7 +15,7 @@ from apmax.distributed import Gathered
 from apmax.train import building, heads
 from apmax.train.averaging import Average, snapshot
 from apmax.train.failures import DivergedError
-from apmax.train.loading import batches
+from apmax.train.loading import batches, has_positive
 from apmax.train.randomness import mix, seed_torch
 from apmax.train.records import Metrics, Record, last_met, measure
 from apmax.train.scoring import in_order, move, padded_share, score_rows, scores_of
@@ -36,7 +36,7 @@ def prepare(session: Session, number: int, stage: Stage, *, resumed: bool) -> Gr
         heads.reset(model, stage.reset, seed=mix(run.seed, RESET, number))
     frozen = heads.freeze(model, stage.freeze)
     module = session.fabric.setup(model)
-    loss = building.build_loss(stage, session.labels).to(session.device)
+    loss = building.build_loss(stage, session.labels, session.weight).to(session.device)
     if any(parameter.dtype == torch.float64 for parameter in model.parameters()):
         # The loss's memory then has the model's precision; below float32 it never goes.
         loss = loss.double()
@@ -68,6 +68,7 @@ def one_epoch(session: Session, work: Work, stage: Stage, parts: Gradient) -> Re
     parts.loss.train()
     parts.loss.set_epoch(work.epoch)
     parts.sampler.set_position(epoch, work.batch)
+    session.before_loading()
     loader = batches(
         session.data.train,
         parts.sampler,
@@ -151,7 +152,7 @@ def finish_epoch(session: Session, work: Work, stage: Stage, parts: Gradient, st
             train = evaluate(session, parts.module, "train")
         else:
             rows, scores = last_met(*(session.gather(seen[name]) for name in ("rows", "scores", "order")))
-            train = metrics_of(session, scores, session.labels[rows])
+            train = metrics_of(session, scores, session.labels[rows], picked(session.weight, rows))
         candidate = Candidate(work.number, work.epoch + 1, None, snapshot(session.model))
     work.selection.add(candidate, None if valid is None else valid.ap)
     work.epoch, work.batch, work.seen, work.seconds = work.epoch + 1, 0, Seen(), 0.0
@@ -173,9 +174,11 @@ def evaluate(session: Session, module: nn.Module, split: str) -> Metrics | None:
     """Return the metrics of the model as it is on "train" or "valid", or None if there is no such split."""
     dataset = session.data.train if split == "train" else session.data.valid
     labels = session.labels if split == "train" else session.valid_labels
+    weight = session.weight if split == "train" else session.valid_weight
     if labels is None:
         return None
     share = padded_share(len(labels), rank=session.rank, world_size=session.world_size)
+    session.before_loading()
     scores = score_rows(
         module,
         dataset,
@@ -187,12 +190,19 @@ def evaluate(session: Session, module: nn.Module, split: str) -> Metrics | None:
         collate=session.data.collate,
     )
     scores = in_order(session.gather(scores).unflatten(0, (session.world_size, -1)), len(labels))
-    return metrics_of(session, scores, labels)
+    return metrics_of(session, scores, labels, weight)
 
 
-def metrics_of(session: Session, scores: Tensor, labels: Tensor) -> Metrics | None:
+def metrics_of(session: Session, scores: Tensor, labels: Tensor, weight: Tensor | None) -> Metrics | None:
     """Return the metrics, or None where there is no positive to rank."""
-    return measure(scores, labels, objective=session.run.objective) if bool((labels == 1).any()) else None
+    if not has_positive(labels, weight):
+        return None
+    return measure(scores, labels, objective=session.run.objective, sample_weight=weight)
+
+
+def picked(weight: Tensor | None, rows: Tensor) -> Tensor | None:
+    """Return the weights of these rows, if rows have weights."""
+    return None if weight is None else weight[rows]
 
 
 def running_ap(session: Session, work: Work) -> float:
@@ -204,4 +214,8 @@ def running_ap(session: Session, work: Work) -> float:
         count += len(one_rows)
         if count >= ESTIMATE_FROM:
             break
-    return float(metrics.average_precision(torch.cat(scores), session.label_table[torch.cat(rows)]).nanmean())
+    joined = torch.cat(rows).cpu()
+    labels, weight = session.labels[joined], picked(session.weight, joined)
+    if not has_positive(labels, weight):
+        return math.nan
+    return float(metrics.average_precision(torch.cat(scores).cpu(), labels, sample_weight=weight).nanmean())

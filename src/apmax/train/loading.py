@@ -26,6 +26,9 @@ class Data:
         labels: Training labels, (n,) or (n, tasks); read from the dataset if not given.
         valid_labels: The same for validation.
         collate: Joins a list of items to a batch. By default the dataset's own `collate`, or torch's.
+        sample_weight: (n,) what each training row weighs in the loss and in the training metrics. How often a row is
+            drawn does not depend on it.
+        valid_sample_weight: The same for the metrics of validation, and so for the choice among epochs.
 
     A dataset that draws random numbers needs to do nothing: torch's, numpy's and Python's generators are seeded by
     (seed, epoch, row) before each item is read. One that has own generators, or reads whole batches
@@ -37,6 +40,8 @@ class Data:
     labels: Any = None
     valid_labels: Any = None
     collate: Callable[[list[Any]], Any] | None = None
+    sample_weight: Any = None
+    valid_sample_weight: Any = None
 
     def tables(self) -> tuple[Tensor, Tensor | None]:
         """Return the labels of both splits, checked against the number of rows.
@@ -47,14 +52,44 @@ class Data:
         train = _table("labels", self.train, self.labels)
         return train, None if self.valid is None else _table("valid_labels", self.valid, self.valid_labels)
 
+    def weights(self, labels: Tensor, valid_labels: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        """Return the weights of both splits, checked against their labels; None where every row weighs the same.
+
+        Raises:
+            ValueError: Not one weight per row, negative or infinite ones, or weights that leave no positive.
+        """
+        if valid_labels is None and self.valid_sample_weight is not None:
+            raise ValueError("valid_sample_weight was given without valid: there are no rows to weigh")
+        valid = None if valid_labels is None else _weight("valid_sample_weight", self.valid_sample_weight, valid_labels)
+        return _weight("sample_weight", self.sample_weight, labels), valid
+
 
 def _table(name: str, dataset: Any, given: Any) -> Tensor:
     labels = labels_of(dataset) if given is None else validation.label_array(given, name)
     if len(labels) != len(dataset):
         raise ValueError(f"{name} must have one row per example, got {len(labels)} for {len(dataset)} examples")
-    if not bool((labels == 1).any()):
+    if not has_positive(labels):
         raise ValueError(f"{name} must hold at least one positive: average precision is undefined without")
     return labels.cpu()
+
+
+def _weight(name: str, given: Any, labels: Tensor) -> Tensor | None:
+    if given is None:
+        return None
+    weight = validation.weights(given, labels.shape[:1], name).cpu()
+    if not has_positive(labels, weight):
+        raise ValueError(f"{name} must leave at least one positive a weight above 0: without, nothing can be ranked")
+    return weight
+
+
+def has_positive(labels: Tensor, sample_weight: Tensor | None = None) -> bool:
+    """Tell whether a positive counts.
+
+    >>> labels = torch.tensor([1.0, 0.0])
+    >>> has_positive(labels), has_positive(labels, torch.tensor([0.0, 1.0]))
+    (True, False)
+    """
+    return bool((labels == 1 if sample_weight is None else labels[sample_weight > 0] == 1).any())
 
 
 class ShuffledBatches(Sampler[list[int]]):

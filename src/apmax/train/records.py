@@ -28,8 +28,12 @@ class Metrics:
     objective: float
 
 
-def measure(scores: Tensor, labels: Tensor, *, objective: Objective | None = None) -> Metrics:
+def measure(
+    scores: Tensor, labels: Tensor, *, objective: Objective | None = None, sample_weight: Tensor | None = None
+) -> Metrics:
     """Return all four for `scores` of shape (n,) or (n, tasks); tasks without positives are left out of the means.
+
+    A row of `sample_weight` (n,) 2 counts as two rows.
 
     >>> result = measure(torch.tensor([0.9, 0.8, 0.1]), torch.tensor([1.0, 0.0, 0.0]))
     >>> result.ap, round(result.objective, 3)
@@ -38,9 +42,14 @@ def measure(scores: Tensor, labels: Tensor, *, objective: Objective | None = Non
     objective = objective or Objective()
     labels = labels.to(scores.device)
     exact = functional.ap_objective(
-        scores.sigmoid() if objective.sigmoid else scores, labels, objective.surrogate, objective.margin
+        scores.sigmoid() if objective.sigmoid else scores,
+        labels,
+        objective.surrogate,
+        objective.margin,
+        sample_weight=sample_weight,
     )
-    values = [metric(scores, labels) for metric in (metrics.average_precision, metrics.auprc, metrics.auroc)]
+    kinds = metrics.average_precision, metrics.auprc, metrics.auroc
+    values = [metric(scores, labels, sample_weight=sample_weight) for metric in kinds]
     ap, auprc, auroc = (float(value.nanmean()) for value in values)
     return Metrics(ap, auprc, auroc, float(exact))
 
@@ -85,6 +94,11 @@ class Record:
             if fields[split] is not None:
                 fields[split] = Metrics(**{k: math.nan if v is None else v for k, v in fields[split].items()})
         return Record(**fields)
+
+
+def from_lines(text: str) -> list[Record]:
+    """Return the records whose `to_json()` stand one below the other."""
+    return [Record.from_table(json.loads(line)) for line in text.splitlines()]
 
 
 def plain(value: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from apmax import checkpoint, config
 from apmax.train.averaging import restore
-from apmax.train.records import Record
+from apmax.train.records import Record, from_lines
 from apmax.train.session import Session
 from apmax.train.work import Seen, Work
 
@@ -67,7 +67,9 @@ def resume_run(session: Session, state: dict[str, Any]) -> None:
     """Take over what belongs to the run as a whole."""
     restore(session.model, state["model"])
     session.step = state["step"]
-    session.records = [Record.from_table(table) for table in state["records"]]
+    saved = state["records"]
+    # The first version of the format kept tables.
+    session.remember(from_lines(saved) if isinstance(saved, str) else [Record.from_table(table) for table in saved])
     session.saver.step = session.step
 
 
@@ -77,9 +79,4 @@ def resume_work(session: Session, work: Work, state: dict[str, Any]) -> None:
     work.selection.load_state_dict(state["selection"])
     work.seen = Seen.restored(state["seen"], session.device, rank=session.rank, world_size=session.world_size)
     if work.gradient is not None:
-        work.gradient.loss.load_state_dict(state["loss"])
-        work.gradient.optimizer.load_state_dict(state["optimizer"])
-        if work.gradient.average is not None:
-            work.gradient.average.load_state_dict(state["average"])
-        if work.gradient.proximal is not None:
-            work.gradient.proximal.load_state_dict(state["proximal"])
+        work.gradient.load_state_dict(state)

@@ -67,6 +67,24 @@ class Gradient:
     proximal: Proximal | None
     frozen: list[nn.Module]
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint must hold of it, the live tensors themselves."""
+        return {
+            "loss": self.loss.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
+            "proximal": None if self.proximal is None else self.proximal.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what a checkpoint holds."""
+        self.loss.load_state_dict(state["loss"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
+        if self.proximal is not None:
+            self.proximal.load_state_dict(state["proximal"])
+
 
 @dataclass
 class Work:

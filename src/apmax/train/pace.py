@@ -1,0 +1,48 @@
+"""How often a checkpoint is written."""
+
+from __future__ import annotations
+
+import time
+
+from apmax.config import Checkpoints
+
+
+class Pace:
+    """When the next checkpoint is due."""
+
+    def __init__(self, wanted: Checkpoints) -> None:
+        self.wanted = wanted
+        self.step, self.time, self.started = 0, time.monotonic(), time.monotonic()
+        self.spent = self.latest = 0.0
+        # Before the first is written its cost is unknown; this is a cautious guess for a small model.
+        self.cost = 0.05
+
+    def due(self, step: int, *, writing: bool = False) -> bool:
+        """Tell whether it is time: by steps, by seconds, or because all of them together stay within their share.
+
+        While one is being `writing`, the training would have to wait for it. A number of steps was asked for outright
+        and is worth that; the others come later.
+        """
+        now, every_steps, every_seconds = time.monotonic(), self.wanted.every_steps, self.wanted.every_seconds
+        if every_steps is not None and step - self.step >= every_steps:
+            return True
+        if writing or (every_steps is not None and every_seconds is None):
+            return False
+        if every_seconds is not None:
+            return now - self.time >= every_seconds
+        return self.spent + self.cost <= self.wanted.share * (now - self.started)
+
+    def saved(self, step: int, cost: float) -> None:
+        """Take note of a checkpoint and of the seconds for which it held the training up."""
+        self.step, self.time, self.latest = step, time.monotonic(), 0.0
+        self.charge(cost)
+
+    def charge(self, seconds: float) -> None:
+        """Add what the latest checkpoint cost besides; the next is expected to cost as much as the dearest.
+
+        The seconds in which it was written count in full, as if the training had waited: beside a small model's steps
+        the writer takes the interpreter from them for most of that time.
+        """
+        self.spent += seconds
+        self.latest += seconds
+        self.cost = max(self.cost, self.latest)
