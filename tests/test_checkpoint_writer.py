@@ -144,6 +144,13 @@ def test_the_seconds_of_writing_count_towards_the_share(monkeypatch):
     assert pace.due(2)
 
 
+def test_by_epochs_one_is_written_at_the_end_of_each(monkeypatch, tmp_path):
+    slow = Slow(monkeypatch, seconds=0)
+    records = train(network(), joint_run(Checkpoints(every_epochs=1)), directory=tmp_path)
+    # The last epoch's own, and the one that ends the run.
+    assert slow.steps == [*(record.step for record in records), records[-1].step]
+
+
 def test_a_failed_write_stops_the_training_at_the_next_step_and_says_why(monkeypatch, tmp_path):
     model = Stopping(None, None)
     Slow(monkeypatch, seconds=0, fail_at=[5])

@@ -33,7 +33,7 @@ FULL = Run(
     ensemble=2,
     train_metrics="full",
     objective=Objective(surrogate="squared_hinge", margin=0.5, sigmoid=True),
-    checkpoints=Checkpoints(every_steps=10, every_seconds=1.5),
+    checkpoints=Checkpoints(every_epochs=2, every_steps=10, every_seconds=1.5),
     workers=1,
     precision="64-true",
 )

@@ -13,6 +13,7 @@ from apmax import checkpoint, config
 from apmax.config import Checkpoints, ExactHead, Objective, Optimizer, Sampler, Schedule, Stage
 from apmax.losses import LOSSES
 from apmax.train import Data, DivergedError, epochs, measure, predict
+from apmax.train.averaging import all_finite
 from apmax.train.building import build_loss, build_sampler, lr_factor
 from apmax.train.loading import ShuffledBatches
 from apmax.train.records import last_met
@@ -196,6 +197,16 @@ def test_an_infinite_loss_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_p
     state = checkpoint.load(tmp_path / "checkpoint.pt")
     assert state["step"] == 5
     assert all(value.isfinite().all() for value in state["model"].values())
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("place", range(3))
+def test_one_number_that_is_not_finite_is_found_in_any_tensor(place, bad):
+    values = [torch.full((5,), 3e38), torch.zeros(3, dtype=torch.float64), torch.ones(2, 2, dtype=torch.bfloat16)]
+    others = [torch.empty(0), torch.tensor([1, 2])]
+    assert all_finite([*values, *others])
+    values[place].view(-1)[1] = bad
+    assert not all_finite([*values, *others])
 
 
 def test_weights_that_are_not_finite_are_never_checkpointed(tmp_path):

@@ -116,10 +116,12 @@ class Objective(Table):
 class Checkpoints(Table):
     """When a checkpoint is written, besides the end of the run and SIGTERM.
 
-    `every_steps` and `every_seconds` say so outright. With neither, one is written as often as all of them together
-    take no more than `share` of the run's time: every few seconds for a small model, less often where writing is dear.
+    `every_epochs`, `every_steps` and `every_seconds` say so outright. With none of them, one is written as often as all
+    of them together take no more than `share` of the run's time: every few seconds for a small model, less often where
+    writing is dear.
     """
 
+    every_epochs: int | None = None
     every_steps: int | None = None
     every_seconds: float | None = None
     share: float = 0.01
@@ -128,8 +130,9 @@ class Checkpoints(Table):
 
     def check(self) -> None:
         """Raise for intervals that are not positive."""
-        if self.every_steps is not None:
-            validation.whole("checkpoints.every_steps", self.every_steps, 1)
+        for name in ("every_epochs", "every_steps"):
+            if getattr(self, name) is not None:
+                validation.whole(f"checkpoints.{name}", getattr(self, name), 1)
         if self.every_seconds is not None:
             validation.interval("checkpoints.every_seconds", self.every_seconds, 0)
         validation.interval("checkpoints.share", self.share, 0, 1, closed="right")

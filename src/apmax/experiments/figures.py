@@ -64,7 +64,8 @@ def dots(summary: Summary, histories: Histories) -> Any:  # noqa: ARG001 - what 
         for axes in line[len(cells) :]:
             axes.set_axis_off()
     handles = legend(plt, any(entry.printed for cell in summary.begun for entry in summary.of(cell)))
-    figure.legend(handles=handles, loc="outside upper left", ncols=len(handles), frameon=False)
+    # Beside a single panel there is room for two marks in a line only.
+    figure.legend(handles=handles, loc="outside upper left", ncols=2 if columns == 1 else len(handles), frameon=False)
     return figure
 
 

@@ -114,7 +114,8 @@ def run_of(trial: Trial) -> Run:
         accelerator="cpu",
         train_metrics="full" if trial.settings.get("recompute") else "seen",
         objective=own or Objective(),
-        checkpoints=Checkpoints(),
+        # A run that is killed loses an epoch at most.
+        checkpoints=Checkpoints(every_epochs=1),
     )
 
 

@@ -12,29 +12,30 @@ class Pace:
 
     def __init__(self, wanted: Checkpoints) -> None:
         self.wanted = wanted
-        self.step, self.time, self.started = 0, time.monotonic(), time.monotonic()
+        self.epoch, self.step, self.time, self.started = 0, 0, time.monotonic(), time.monotonic()
         self.spent = self.latest = 0.0
         # Before the first is written its cost is unknown; this is a cautious guess for a small model.
         self.cost = 0.05
 
-    def due(self, step: int, *, writing: bool = False) -> bool:
-        """Tell whether it is time: by steps, by seconds, or because all of them together stay within their share.
+    def due(self, step: int, *, epoch: int = 0, writing: bool = False) -> bool:
+        """Tell whether it is time: by epochs, steps or seconds, or because all together stay within their share.
 
-        While one is being `writing`, the training would have to wait for it. A number of steps was asked for outright
-        and is worth that; the others come later.
+        While one is being `writing`, the training would have to wait for it. A number of epochs or steps was asked for
+        outright and is worth that; the others come later.
         """
-        now, every_steps, every_seconds = time.monotonic(), self.wanted.every_steps, self.wanted.every_seconds
-        if every_steps is not None and step - self.step >= every_steps:
+        now, wanted, every_seconds = time.monotonic(), self.wanted, self.wanted.every_seconds
+        counts = ((wanted.every_epochs, epoch - self.epoch), (wanted.every_steps, step - self.step))
+        if any(every is not None and passed >= every for every, passed in counts):
             return True
-        if writing or (every_steps is not None and every_seconds is None):
+        if writing or (every_seconds is None and any(every is not None for every, _ in counts)):
             return False
         if every_seconds is not None:
             return now - self.time >= every_seconds
         return self.spent + self.cost <= self.wanted.share * (now - self.started)
 
-    def saved(self, step: int, cost: float) -> None:
+    def saved(self, step: int, cost: float, *, epoch: int = 0) -> None:
         """Take note of a checkpoint and of the seconds for which it held the training up."""
-        self.step, self.time, self.latest = step, time.monotonic(), 0.0
+        self.epoch, self.step, self.time, self.latest = epoch, step, time.monotonic(), 0.0
         self.charge(cost)
 
     def charge(self, seconds: float) -> None:

@@ -118,7 +118,7 @@ class Session:
         wish = STOP if self.terminated.is_set() else NOTHING
         if self.writer is not None:
             self.saver.charge(self.writer.collect())
-            if wish == NOTHING and self.saver.due(self.step, writing=self.writer.busy):
+            if wish == NOTHING and self.saver.due(self.step, epoch=len(self.records), writing=self.writer.busy):
                 wish = SAVE
         if self.world_size > 1:
             if self.step % AGREE_EVERY.get(self.device.type, 16) and work.batch:
@@ -163,7 +163,7 @@ class Session:
                 **checkpoint.frozen(changing),
             }
             self.writer.write(state)
-        self.saver.saved(self.step, time.monotonic() - started)
+        self.saver.saved(self.step, time.monotonic() - started, epoch=len(self.records))
 
     def settle(self) -> None:
         """Wait until what was saved is on the disk.
