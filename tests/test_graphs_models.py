@@ -57,6 +57,14 @@ def test_several_tasks_give_a_column_each(data, name):
 
 
 @pytest.mark.parametrize("name", GRAPH_MODELS)
+def test_mixed_precision_leaves_the_scores_as_they_are(data, name):
+    model = warmed(GRAPH_MODELS[name](8), batch_of(data)).eval()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        scores = model(batch_of(data))
+    assert torch.equal(scores, model(batch_of(data)))
+
+
+@pytest.mark.parametrize("name", GRAPH_MODELS)
 def test_every_parameter_receives_a_gradient(data, name):
     model = GRAPH_MODELS[name](8)
     model(batch_of(data)).square().sum().backward()

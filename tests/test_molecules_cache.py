@@ -55,6 +55,14 @@ def test_store_read_back_is_the_store_that_was_built(tmp_path, levels):
     assert [item.row for item in again.unreadable] == [2]
 
 
+def test_without_identities_nothing_else_is_different():
+    [known], [unknown] = build_chunks(SMILES), build_chunks(SMILES, identify=False)
+    assert known.store.identity.all()
+    assert not unknown.store.identity.any()
+    arrays = dict(known.store._arrays())
+    assert [n for n, array in unknown.store._arrays() if not np.array_equal(array, arrays[n])] == ["identity"]
+
+
 def test_chunks_and_processes_do_not_change_the_store():
     whole = Store.join([chunk.store for chunk in build_chunks(SMILES)])
     by_two = Store.join([chunk.store for chunk in build_chunks(SMILES, chunk=2, workers=2)])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -13,12 +15,15 @@ from apmax.data.molecules.scaffolds import scaffolds
 from apmax.data.tables import Source
 from apmax.jobs.evaluation import evaluate_targets
 from apmax.jobs.holding import hold_out
-from apmax.jobs.ranking import errors_file
+from apmax.jobs.ranking import errors_file, rank
 from apmax.jobs.rows import prepare
 from apmax.jobs.sources import SmilesList
 from apmax.jobs.spec import DataSpec, data_spec, dumps, loads, resolve
+from apmax.jobs.trained import Trained
 from apmax.jobs.wishes import Wishes
 from apmax.kinds import KINDS, RowReport
+from apmax.kinds.molecules import MoleculeEncoder
+from apmax.models.graphs import GINE
 
 pytest.importorskip("rdkit")
 
@@ -188,3 +193,24 @@ def test_row_without_a_score_is_not_evaluated():
 @pytest.mark.parametrize("name", ["ranked.csv", "ranked.csv.gz", "ranked.parquet"])
 def test_file_of_errors_stands_beside_the_ranking(tmp_path, name):
     assert errors_file(tmp_path / name) == tmp_path / "ranked.errors.csv"
+
+
+@pytest.mark.parametrize("sort", [True, False])
+def test_ranking_tells_where_all_of_its_time_went(file, tmp_path, sort):
+    job, target = SimpleNamespace(data=SimpleNamespace(kind="molecules")), SimpleNamespace(names=["active"], each=[1])
+    model = Trained(job, MoleculeEncoder(), target, GINE(8))
+    begin = time.perf_counter()
+    report = rank(model, Source(file), tmp_path / "out.csv", sort=sort)
+    passed = time.perf_counter() - begin
+    assert list(report.seconds) == ["reading", "features", "network", "writing"]
+    assert 0.5 * passed < sum(report.seconds.values()) <= passed
+    assert report.pace().startswith("96 rows in ")
+
+
+def test_time_between_laps_is_counted_where_it_went(monkeypatch):
+    clock = iter([11.0, 13.0, 17.0])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    report = RowReport(last=10.0)
+    for what in ("features", "network", "features"):
+        report.lap(what)
+    assert report.seconds == {"features": 5.0, "network": 2.0}

@@ -28,8 +28,10 @@ class Chunk:
     unreadable: list[Unreadable]
 
 
-def build_chunk(first: int, smiles: Sequence[str], *, levels: bool = False) -> Chunk:
+def build_chunk(first: int, smiles: Sequence[str], *, levels: bool = False, identify: bool = True) -> Chunk:
     """Read some SMILES, the first of which is row `first` of its table.
+
+    Without `identify` the canonical SMILES, by which duplicates are found, are not made: all identities are 0.
 
     >>> chunk = build_chunk(10, ["CCO", "C(C", "c1ccccc1"])
     >>> chunk.store.rows.tolist(), chunk.unreadable[0].row, chunk.unreadable[0].reason
@@ -53,7 +55,7 @@ def build_chunk(first: int, smiles: Sequence[str], *, levels: bool = False) -> C
             continue
         graph = featurise(molecule)
         rows.append(row)
-        identity.append(fingerprint(molecule))
+        identity.append(fingerprint(molecule) if identify else 0)
         sizes.append((len(graph.atoms), len(graph.bonds)))
         atoms.extend(atom_ids.setdefault(atom, len(atom_ids)) for atom in graph.atoms)
         bonds.extend(
@@ -97,7 +99,7 @@ def _pairs(parts: Sequence[Sequence[tuple[int, int]]]) -> Ragged:
 
 
 def build_chunks(
-    smiles: Iterable[str], *, levels: bool = False, workers: int = 1, chunk: int = CHUNK
+    smiles: Iterable[str], *, levels: bool = False, identify: bool = True, workers: int = 1, chunk: int = CHUNK
 ) -> Iterator[Chunk]:
     """Yield a stream of SMILES as chunks, in order; a few chunks are in memory at a time, however long the stream."""
 
@@ -107,12 +109,13 @@ def build_chunks(
             yield first, part
             first += len(part)
 
-    return ordered(_Build(levels), parts(), workers=workers)
+    return ordered(_Build(levels, identify), parts(), workers=workers)
 
 
 @dataclass(frozen=True)
 class _Build:
     levels: bool
+    identify: bool
 
     def __call__(self, part: tuple[int, list[str]]) -> Chunk:
-        return build_chunk(*part, levels=self.levels)
+        return build_chunk(*part, levels=self.levels, identify=self.identify)

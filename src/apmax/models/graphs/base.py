@@ -51,16 +51,23 @@ class GraphNetwork(nn.Module, ABC):
 
         self.register_buffer("featuriser_version", torch.tensor(FEATURISER_VERSION))
         self.register_load_state_dict_pre_hook(_refuse_other_version)
+        self.build()
 
     def forward(
         self, x: Any, edge_index: Tensor | None = None, edge_attr: Tensor | None = None, batch: Tensor | None = None
     ) -> Tensor:
         """Return the scores of a batch."""
-        graphs = read_graphs(
-            x, edge_index, edge_attr, batch, dtype=self.dtype, widths=(self.atom_features, self.bond_features)
-        )
-        scores: Tensor = self.head(self.embed(graphs, x))
+        # In the precision of the weights, also where a trainer asks for a mixed one: sums over neighbours need it.
+        with torch.autocast(next(self.parameters()).device.type, enabled=False):
+            graphs = read_graphs(
+                x, edge_index, edge_attr, batch, dtype=self.dtype, widths=(self.atom_features, self.bond_features)
+            )
+            scores: Tensor = self.head(self.embed(graphs, x))
         return scores[:, 0] if self.tasks == 1 else scores
+
+    @abstractmethod
+    def build(self) -> None:
+        """Make the layers, of the widths that the constructor has set, and `head`."""
 
     @abstractmethod
     def embed(self, graphs: Graphs, given: Any) -> Tensor:

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from apmax.data.molecules.vocabulary import ATOM_WIDTH, BOND_WIDTH
 from apmax.models.graphs.base import GraphNetwork
 from apmax.models.graphs.inputs import Graphs, mean_by
 
@@ -54,16 +53,9 @@ class GINE(GraphNetwork):
     torch.Size([2])
     """
 
-    def __init__(
-        self,
-        hidden: int = 64,
-        tasks: int = 1,
-        *,
-        atom_features: int = ATOM_WIDTH,
-        bond_features: int = BOND_WIDTH,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__(hidden, tasks, atom_features=atom_features, bond_features=bond_features, dropout=dropout)
+    def build(self) -> None:
+        """Make the layers."""
+        hidden, atom_features, bond_features = self.hidden, self.atom_features, self.bond_features
         self.bonds_first = nn.Linear(bond_features, atom_features)
         self.bonds_later = nn.Linear(atom_features, hidden)
         self.first = GINEConvolution(atom_features, hidden)

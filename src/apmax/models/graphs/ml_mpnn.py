@@ -2,67 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from apmax import validation
 from apmax.data.molecules.descriptors import COUNT
-from apmax.data.molecules.vocabulary import ATOM_WIDTH, BOND_WIDTH, CLIQUE_KINDS
+from apmax.data.molecules.vocabulary import CLIQUE_KINDS
 from apmax.models.graphs.base import GraphNetwork
 from apmax.models.graphs.inputs import Graphs
+from apmax.models.graphs.levels import Level, Molecules
 from apmax.models.graphs.links import Links
+from apmax.models.graphs.looked_up import Kinds, LookedUp
 
-States = tuple[Tensor, Tensor, Tensor, Tensor]
-"""Atoms (N, h), bonds (E / 2, h), cliques (C, h), molecules (B, h)."""
+LAYERS = 3
 
-
-@dataclass(frozen=True)
-class Level:
-    """The members of one level (atoms, bonds or cliques), and the molecule each belongs to."""
-
-    molecules: Links
-    sizes: Tensor
-    factors: Tensor
-
-    @classmethod
-    def of(cls, batch: Tensor, count: int, dtype: torch.dtype) -> Level:
-        """Return the level whose members belong to the molecules `batch`, in increasing order."""
-        molecules = Links.segments(batch, count)
-        sizes = molecules.counts(dtype).clamp_(min=1)
-        return cls(molecules, sizes, sizes.rsqrt().index_select(0, batch))
-
-    def mean(self, values: Tensor) -> Tensor:
-        """Return the mean of each molecule's members, (B, ...)."""
-        return self.molecules.sum(values).div_(self.sizes)
-
-    def scale(self, values: Tensor) -> Tensor:
-        """Return the values divided by the root of their molecule's number of members."""
-        return values * self.factors
+State = Tensor | LookedUp
+States = tuple[State, State, State, Tensor]
+"""What a layer reads: atoms (N, h), bonds (E / 2, h), cliques (C, h), molecules (B, h)."""
+Updated = tuple[Tensor, Tensor, Tensor, Tensor]
+"""What it returns, written out."""
 
 
-@dataclass(frozen=True)
-class Molecules:
-    """The structure of a batch on all levels.
-
-    Attributes:
-        ends: Atoms → the bonds they are an end of.
-        degrees: (N, 1) bonds of each atom.
-        members: Atoms → the cliques they belong to.
-        member_counts: (C, 1) atoms of each clique.
-        tree: Cliques → their neighbours in the junction tree.
-    """
-
-    atoms: Level
-    bonds: Level
-    cliques: Level
-    ends: Links
-    degrees: Tensor
-    members: Links
-    member_counts: Tensor
-    tree: Links
+def along(links: Links, state: State) -> State:
+    """Return the sums of a state along links, in the form that it has."""
+    return state.along(links) if isinstance(state, LookedUp) else links.sum(state)
 
 
 class JoinedMLP(nn.Module):
@@ -85,31 +49,43 @@ class JoinedMLP(nn.Module):
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, graph: Tensor, level: Level | None, *own: Tensor) -> Tensor:
+    def forward(self, graph: Tensor, level: Level | None, *own: State) -> Tensor:
         """Return (n, hidden) from a level's own inputs (n, hidden) and its molecules' (B, hidden)."""
+        out: Tensor = self.second(self.first(graph, level, *own))
+        return out
+
+    def first(self, graph: Tensor, level: Level | None, *own: State) -> Tensor:
+        """Return what the second layer reads, (n, hidden)."""
         last, *weights = self.weight.unbind()
         total = torch.addmm(self.bias, graph, last)
         if level is not None:
             total = level.molecules.back().sum(total)
-        for value, weight in zip(own, weights, strict=True):
-            total = total.addmm_(value, weight)
-        out: Tensor = self.second(total.relu_())
-        return out
+        for state, weight in zip(own, weights, strict=True):
+            if isinstance(state, LookedUp):
+                total = total.addmm_(state.shares, state.table @ weight)
+            else:
+                total = total.addmm_(state, weight)
+        return total.relu_()
 
 
 class Norms(nn.Module):
-    """Graph-size norm and batch norm of atoms, bonds and cliques, batch norm of the molecule."""
+    """Graph-size norm and batch norm of atoms, bonds and cliques, batch norm of the molecule; then ReLU."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
         self.levels = nn.ModuleList(nn.BatchNorm1d(hidden) for _ in range(3))
         self.graph = nn.BatchNorm1d(hidden)
 
-    def forward(self, states: States, of: Molecules) -> States:
-        """Return the four levels' normalised states."""
+    def forward(self, states: Updated, of: Molecules) -> Updated:
+        """Return the four levels' normalised states; the given ones are overwritten."""
         levels = zip(self.levels, (of.atoms, of.bonds, of.cliques), states, strict=False)
-        atoms, bonds, cliques = (norm(level.scale(state)) for norm, level, state in levels)
-        return atoms, bonds, cliques, self.graph(states[3])
+        atoms, bonds, cliques = (norm(level.scale_(state)).relu_() for norm, level, state in levels)
+        return atoms, bonds, cliques, self.graph(states[3]).relu_()
+
+    def begin(self, kinds: tuple[Kinds, Kinds, Kinds], graph: Tensor) -> States:
+        """Return those of the states that all begins with, in which atoms, bonds and cliques are of few kinds."""
+        atoms, bonds, cliques = (kind.normalised(norm) for kind, norm in zip(kinds, self.levels, strict=True))
+        return atoms, bonds, cliques, self.graph(graph)
 
 
 class MultiLevelLayer(nn.Module):
@@ -122,19 +98,43 @@ class MultiLevelLayer(nn.Module):
         self.cliques = JoinedMLP(3, hidden)
         self.graph = JoinedMLP(4, hidden)
 
-    def forward(self, states: States, of: Molecules) -> States:
+    def forward(self, states: States, of: Molecules) -> Updated:
         """Return the four levels' next states."""
-        atoms, bonds, cliques, graph = states
-        pair = of.ends.sum(atoms)
-        bonds = self.bonds(graph, of.bonds, bonds, pair)
-        # A bond's end receives the other end and the bond: what both ends sum to, less itself, once for each bond.
-        near = of.ends.back().sum(pair + bonds).addcmul_(of.degrees, atoms, value=-1)
-        atoms = self.atoms(graph, of.atoms, near, atoms)
+        before, _, cliques_before, graph = states
+        bonds, near = self._bonds(states, of)
+        atoms = self.atoms(graph, of.atoms, near, before)
         inside = of.members.sum(atoms).div_(of.member_counts)
-        beside = of.tree.sum(cliques)
-        cliques = self.cliques(graph, of.cliques, inside, beside)
+        cliques = self.cliques(graph, of.cliques, inside, along(of.tree, cliques_before))
         graph = self.graph(graph, None, of.atoms.mean(atoms), of.bonds.mean(bonds), of.cliques.mean(cliques))
         return atoms, bonds, cliques, graph
+
+    def last(self, states: States, of: Molecules) -> Tensor:
+        """Return the molecules' next state alone.
+
+        Of atoms and cliques only means are read then, and the second layer of a mean is the mean of the second layer,
+        with fewer rows to multiply. (Not of bonds, where a molecule has none: their mean is 0.)
+        """
+        atoms, _, cliques, graph = states
+        bonds, near = self._bonds(states, of)
+        hidden = self.atoms.first(graph, of.atoms, near, atoms)
+        inside = self.atoms.second(of.members.sum(hidden).div_(of.member_counts))
+        of_atoms = self.atoms.second(of.atoms.mean(hidden))
+        hidden = self.cliques.first(graph, of.cliques, inside, along(of.tree, cliques))
+        of_cliques = self.cliques.second(of.cliques.mean(hidden))
+        out: Tensor = self.graph(graph, None, of_atoms, of.bonds.mean(bonds), of_cliques)
+        return out
+
+    def _bonds(self, states: States, of: Molecules) -> tuple[Tensor, Tensor]:
+        """Return the bonds' next states, and of each atom the sum over its bonds of the other atom and the bond."""
+        atoms, before, _, graph = states
+        pair: Any = along(of.ends, atoms)
+        to_ends = of.ends.back()
+        bonds = self.bonds(graph, of.bonds, before, pair)
+        # The other ends are what both ends sum to, less the atom itself, once for each bond.
+        if isinstance(atoms, LookedUp):
+            others = to_ends.sum(pair.shares).addcmul_(of.less_degrees, atoms.shares)
+            return bonds, to_ends.sum(bonds).addmm_(others, atoms.table)
+        return bonds, to_ends.sum(pair + bonds).addcmul_(of.less_degrees, atoms)
 
 
 class MLMPNN(GraphNetwork):
@@ -155,58 +155,31 @@ class MLMPNN(GraphNetwork):
         ValueError: The batch has no cliques or descriptors.
     """
 
-    def __init__(
-        self,
-        hidden: int = 64,
-        tasks: int = 1,
-        *,
-        atom_features: int = ATOM_WIDTH,
-        bond_features: int = BOND_WIDTH,
-        dropout: float = 0.0,
-        descriptors: int = COUNT,
-        layers: int = 3,
-    ) -> None:
-        super().__init__(hidden, tasks, atom_features=atom_features, bond_features=bond_features, dropout=dropout)
+    def build(self) -> None:
+        """Make the layers."""
+        hidden, atom_features, bond_features = self.hidden, self.atom_features, self.bond_features
         self.atoms = nn.Linear(atom_features, hidden)
         self.bonds = nn.Linear(bond_features, hidden)
         self.cliques = nn.Embedding(len(CLIQUE_KINDS), hidden)
-        self.layers = nn.ModuleList(MultiLevelLayer(hidden) for _ in range(validation.whole("layers", layers, 1)))
-        self.norms = nn.ModuleList(Norms(hidden) for _ in range(layers))
+        self.layers = nn.ModuleList(MultiLevelLayer(hidden) for _ in range(LAYERS))
+        self.norms = nn.ModuleList(Norms(hidden) for _ in range(LAYERS))
         # Of the last layer only the molecule's state is read.
         self.last_norm = nn.BatchNorm1d(hidden)
-        self.head = self.make_head(hidden + descriptors)
+        self.head = self.make_head(hidden + COUNT)
 
     def embed(self, graphs: Graphs, given: Any) -> Tensor:
         """Return every molecule's last state and descriptors, (B, hidden + 200)."""
-        of = self._structure(graphs, given)
-        atoms = graphs.atoms.spread(self.atoms(graphs.atoms.rows))
-        bonds = self.bonds(graphs.bonds.rows).index_select(0, graphs.bonds.index()[: len(of.bonds.factors)])
-        states: Any = (atoms, bonds, self.cliques.weight.index_select(0, given.cliques), of.bonds.mean(bonds))
-        for number, (layer, norms) in enumerate(zip(self.layers, self.norms, strict=True)):
-            states = norms(states, of)
-            states = states if number == 0 else tuple(state.relu_() for state in states)
-            states = layer(states, of)
-        last = self.last_norm(states[3]).relu_()
-        return torch.cat([last, given.descriptors.to(self.dtype)], dim=1)
-
-    def _structure(self, graphs: Graphs, given: Any) -> Molecules:
-        if getattr(given, "cliques", None) is None or getattr(given, "descriptors", None) is None:
-            raise ValueError("ML-MPNN needs cliques and descriptors: make the data set with levels=True")
-        clique, member = given.members
-        # Our batches hold every bond once, and after them the same in the other direction.
-        bonds = given.edge_index.shape[1] // 2
-        both = torch.arange(bonds, device=clique.device).repeat_interleave(2)
-        ends = given.edge_index[:, :bonds].T.flatten()
-        atoms, cliques, count = graphs.num_atoms, len(given.cliques), graphs.count
-        pairs = Links.of(ends, both, senders=atoms, receivers=bonds)
-        members = Links.of(member, clique, senders=atoms, receivers=cliques)
-        return Molecules(
-            atoms=Level.of(graphs.batch, count, self.dtype),
-            bonds=Level.of(graphs.batch.index_select(0, graphs.source[:bonds]), count, self.dtype),
-            cliques=Level.of(given.clique_batch, count, self.dtype),
-            ends=pairs,
-            degrees=pairs.back().counts(self.dtype),
-            members=members,
-            member_counts=members.counts(self.dtype),
-            tree=Links.symmetric(given.tree[0], given.tree[1], cliques),
+        of = Molecules.of(graphs, given, self.dtype)
+        bonds = graphs.bonds.index()[: len(of.bonds.factors)]
+        kinds = (
+            Kinds.of(of.atoms, graphs.atoms.index(), self.atoms(graphs.atoms.rows)),
+            Kinds.of(of.bonds, bonds, self.bonds(graphs.bonds.rows)),
+            Kinds.of(of.cliques, given.cliques, self.cliques.weight),
         )
+        layers: list[Any] = list(self.layers)
+        norms: list[Any] = list(self.norms)
+        states = norms[0].begin(kinds, kinds[1].mean(of.bonds))
+        for layer, norm in zip(layers[:-1], norms[1:], strict=True):
+            states = norm(layer(states, of), of)
+        graph = self.last_norm(layers[-1].last(states, of)).relu_()
+        return torch.cat([graph, given.descriptors.to(self.dtype)], dim=1)

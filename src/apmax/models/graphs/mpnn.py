@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from apmax.data.molecules.vocabulary import ATOM_WIDTH, BOND_WIDTH
 from apmax.models.graphs.base import GraphNetwork
 from apmax.models.graphs.inputs import Graphs, mean_by, sizes
 
@@ -87,16 +86,9 @@ class MPNN(GraphNetwork):
     torch.Size([2, 3])
     """
 
-    def __init__(
-        self,
-        hidden: int = 64,
-        tasks: int = 1,
-        *,
-        atom_features: int = ATOM_WIDTH,
-        bond_features: int = BOND_WIDTH,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__(hidden, tasks, atom_features=atom_features, bond_features=bond_features, dropout=dropout)
+    def build(self) -> None:
+        """Make the layers."""
+        hidden, atom_features, bond_features = self.hidden, self.atom_features, self.bond_features
         self.first = EdgeConvolution(atom_features, hidden, bond_features)
         self.second = EdgeConvolution(hidden, hidden, bond_features)
         self.third = EdgeConvolution(hidden, hidden, bond_features)
