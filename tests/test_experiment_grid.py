@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
+from apmax import APLoss
 from apmax.experiments.grid import grid
 from apmax.experiments.plan import searches
 from apmax.experiments.settings import candidates, resolve
@@ -54,6 +57,52 @@ def test_published_settings_are_the_protocols():
     image = trial("cifar10", "resnet18", split=None).stages[0]
     assert (image.optimizer.name, image.optimizer.lr, image.optimizer.momentum) == ("sgd", 1e-4, 0.9)
     assert (image.options["ap"]["margin"], image.options["ap"]["gamma"], image.sampler.num_pos) == (0.6, 0.999, 2)
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "published"),
+    [
+        ("cifar10", "resnet18", (1e-4, 2, 0.6, 0.999)),
+        ("cifar10", "resnet34", (1e-2, 3, 0.5, 0.99)),
+        ("cifar100", "resnet18", (1e-4, 2, 0.6, 0.999)),
+        ("cifar100", "resnet34", (1e-3, 3, 0.6, 0.999)),
+        ("melanoma", "resnet18", (1e-4, 1, 5.0, 0.999)),
+    ],
+)
+def test_soap_on_images_has_the_published_settings_of_its_place(data, model, published):
+    stage = trial(data, model, split=None).stages[0]
+    options = stage.options["ap"]
+    assert (stage.optimizer.lr, stage.sampler.num_pos, options["margin"], options["gamma"]) == published
+
+
+def test_sampler_is_the_same_for_every_method_of_a_cell():
+    found = {trial("cifar10", "resnet34", method, None).stages[0].sampler for method in NINE[1:]}
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("method", ["ce", "soap"])
+def test_adam_on_melanoma_is_never_given_a_rate_of_sgd(method):
+    for settings in candidates(grid(), "melanoma", "resnet18", method, 36):
+        stages = [Trial(grid(), "melanoma", "resnet18", method, None, 0, settings)]
+        stages = [stage for each in (stages[0], stages[0].first) if each is not None for stage in each.stages]
+        assert all((stage.optimizer.name, stage.optimizer.lr <= 1e-2) == ("adam", True) for stage in stages)
+
+
+def test_deferred_weights_of_ldam_come_when_the_rate_drops():
+    for data, model in [("aicures", "gine"), ("cifar10", "narrow"), ("cifar10", "resnet18-short")]:
+        stage = trial(data, model, "ldam", None).stages[0]
+        assert (stage.options["ldam"]["defer_epoch"],) == stage.schedule.milestones
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [("soap_logistic_1", "options.margin"), ("soap_sigmoid_2", "options.margin"), ("soap_512", "num_pos")],
+)
+def test_what_a_variant_is_about_is_not_tuned(method, name):
+    published = resolve(grid(), "cifar10", "narrow", method)
+    found = [tuned_choices(each, published) for each in candidates(grid(), "cifar10", "narrow", method, 36)]
+    assert len(found) == 36
+    assert not any(name in choices for choices in found)
 
 
 def test_first_stage_is_plain_cross_entropy():
@@ -150,3 +199,36 @@ def test_unknown_names_are_refused():
         grid().cells(grid().items["table3"], data=["aicures"], models=["resnet18"])
     with pytest.raises(ValueError, match="split must be one of those of hiv"):
         searches(grid(), [("hiv", "gine")], ["ce"], splits=["fold0"])
+
+
+@pytest.mark.parametrize(
+    ("place", "key"),
+    [
+        (("aicures", "gine", "soap", "fold0"), "5de9388486351d61"),
+        (("aicures", "gine", "ce", "fold0"), "317a3ccde35a747a"),
+        (("cifar10", "narrow", "apmax", None), "43420834dd24e5a2"),
+    ],
+    ids=str,
+)
+def test_keys_of_runs_already_made_stay(place, key):
+    # A new field of a stage, or another way to write one, would have every run of results/ run again.
+    assert trial(*place).key == key
+
+
+def test_defaults_that_keys_do_not_name_stay():
+    # The recipe's AP loss is built from these; another default needs another key.
+    names = ("surrogate", "margin", "gamma", "sigmoid", "prevalence", "floor", "start")
+    found = {name: inspect.signature(APLoss).parameters[name].default for name in names}
+    assert found == {
+        "surrogate": "smooth_step",
+        "margin": 1.0,
+        "gamma": 0.5,
+        "sigmoid": False,
+        "prevalence": None,
+        "floor": None,
+        "start": "estimate",
+    }
+
+
+def test_a_data_sets_patience_wins_over_the_networks():
+    assert trial("ham10000-mel", "narrow", "focal", None).stages[0].patience == 10

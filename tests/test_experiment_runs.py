@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 import torch
 
-from apmax.experiments import Place, Results, WorkerError, run_plan, searches
+from apmax import checkpoint
+from apmax.experiments import Place, Results, WorkerError, origin, run_plan, searches
 from apmax.experiments.claims import claimed
 from apmax.experiments.grid import read
-from apmax.experiments.results import LINES, append
-from apmax.experiments.running import TRACE, curve, quality, read_scores, run_trial
+from apmax.experiments.results import HISTORIES, LINES, append
+from apmax.experiments.running import TRACE, curve, is_traced, quality, read_scores, read_trace, run_trial
 from apmax.experiments.working import needed, work
 
 if sys.version_info >= (3, 11):
@@ -33,7 +34,7 @@ CELL = [("cifar10", "narrow")]
 
 def tiny_grid(**images):
     table = tomllib.loads(resources.files("apmax.experiments").joinpath("grid.toml").read_text())
-    table["domains"]["images"].update(first_epochs=2, epochs=2, milestone=1.0, batch_size=16, **images)
+    table["domains"]["images"].update({"first_epochs": 2, "epochs": 2, "milestone": 1.0, "batch_size": 16, **images})
     table["domains"]["images"]["recipe"].update(epochs=2, joint_epochs=1, num_pos=2)
     table["models"]["narrow"]["settings"] = {"width": 2}
     table["data"]["cifar10"]["seeds"] = 1
@@ -57,9 +58,9 @@ def place(tmp_path, data_dir):
     return Place(tmp_path / "work", data_dir, {"version": "test"})
 
 
-def run_here(plan, tmp_path, data_dir, traced=()):
+def run_here(plan, tmp_path, data_dir):
     results, said = Results(tmp_path / "results"), []
-    work(plan, results, place(tmp_path, data_dir), say=said.append, traced=traced)
+    work(plan, results, place(tmp_path, data_dir), say=said.append)
     return results, said
 
 
@@ -138,6 +139,30 @@ def test_a_diverging_run_is_a_result_that_says_so(tmp_path, data_dir):
     assert "finite" in line["diverged"]
 
 
+@pytest.mark.parametrize("method", ["soap", "ce_ensemble", "soap_consistency"])
+def test_what_begins_from_a_diverged_run_ends_without_a_value(method, tmp_path, data_dir):
+    plan = searches(tiny_grid(first_lr=1e30), CELL, [method])
+    results, said = run_here(plan, tmp_path, data_dir)
+    (trial,) = plan[0].final(results.lines)
+    assert results.get(trial.key)["test"] is None
+    assert "cifar10 narrow ce seed 0, which it begins from, diverged" in results.get(trial.key)["diverged"]
+    begun = [news.label for news in said if news.label and news.most == 0]
+    assert len(begun) == len(set(begun))
+
+
+def test_weights_of_a_first_stage_that_was_left_before_its_end_are_not_begun_from(tmp_path, data_dir):
+    (search,) = searches(tiny_grid(), CELL, ["soap"])
+    trial, where = search.tuning[0], place(tmp_path, data_dir)
+
+    def leave(epoch, most):
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        run_trial(trial.first, where, report=leave)
+    assert (where.folder(trial.first) / "model.pt").exists()
+    assert needed(trial, where) == [trial.first]
+
+
 def test_an_ensemble_averages_its_members_scores(tmp_path, data_dir):
     plan = searches(tiny_grid(), CELL, ["ce_ensemble"])
     results, _ = run_here(plan, tmp_path, data_dir)
@@ -149,13 +174,46 @@ def test_an_ensemble_averages_its_members_scores(tmp_path, data_dir):
 
 def test_traced_methods_have_a_test_value_for_every_epoch(tmp_path, data_dir):
     plan = searches(tiny_grid(), CELL, ["soap", "focal"])
-    results, _ = run_here(plan, tmp_path, data_dir, traced=["soap"])
+    results, _ = run_here(plan, tmp_path, data_dir)
     histories = results.histories()
     assert [history["method"] for history in histories.values()] == ["soap"]
     (history,) = histories.values()
     assert len(history["test_auprc"]) == len(history["steps"]) == 2
     assert None not in history["test_auprc"]
     assert (place(tmp_path, data_dir).folder(plan[0].tuning[0]) / TRACE).exists()
+
+
+def test_an_epoch_that_was_checkpointed_but_not_traced_is_traced_when_the_run_goes_on(tmp_path, data_dir):
+    run_here(searches(tiny_grid(), CELL, ["ce"]), tmp_path, data_dir)
+    trial, where = searches(tiny_grid(), CELL, ["soap"])[0].tuning[0], place(tmp_path, data_dir)
+    run_trial(trial, where, trace=True)
+    whole = read_trace(where.folder(trial))
+    text = (where.folder(trial) / TRACE).read_text()
+    (where.folder(trial) / TRACE).write_text(text.splitlines(keepends=True)[0])
+    run_trial(trial, where, trace=True)
+    assert checkpoint.load(where.folder(trial) / "checkpoint.pt")["epoch"] == 2
+    assert list(whole) == [1, 2]
+    assert read_trace(where.folder(trial)) == whole
+
+
+def test_only_what_the_figure_of_convergence_shows_is_traced():
+    shown = [("cifar10", "narrow", "soap"), ("aicures", "gine", "minmax")]
+    others = [("cifar10", "narrow", "ce"), ("aicures", "ml-mpnn", "soap"), ("hiv", "gine", "soap")]
+    traced = [is_traced(searches(tiny_grid(), [(d, n)], [m])[0].tuning[0]) for d, n, m in shown + others]
+    assert traced == [True, True, False, False, False]
+
+
+def test_a_result_that_another_command_had_first_is_not_written_twice(tmp_path, data_dir):
+    plan, results = searches(tiny_grid(), CELL, ["ce"]), Results(tmp_path / "results")
+    key = plan[0].tuning[0].key
+
+    def outrun(news):
+        if news.label and key not in Results(tmp_path / "results").lines:
+            append(tmp_path / "results" / LINES, {"key": key, "test": {"ap": 0.5}, "valid": {"ap": 0.5}})
+
+    (tmp_path / "results").mkdir()
+    work(plan, results, place(tmp_path, data_dir), say=outrun)
+    assert len((tmp_path / "results" / LINES).read_text().splitlines()) == 1
 
 
 def test_a_lost_work_folder_is_made_again_where_others_need_it(tmp_path, data_dir):
@@ -167,7 +225,6 @@ def test_a_lost_work_folder_is_made_again_where_others_need_it(tmp_path, data_di
         results,
         Place(tmp_path / "elsewhere", data_dir, {"version": "test"}),
         say=lambda news: None,
-        traced=(),
     )
     assert len(results.lines) == 2
     assert all(results.lines[key] == line for key, line in lines.items())
@@ -236,6 +293,18 @@ def test_a_torn_line_is_left_out_and_then_replaced(tmp_path):
     assert list(results.lines) == ["whole", "next"]
 
 
+def test_a_torn_history_is_left_out(tmp_path):
+    append(tmp_path / HISTORIES, {"key": "whole"})
+    with (tmp_path / HISTORIES).open("ab") as file:
+        file.write(b'{"key": "to')
+    assert list(Results(tmp_path).histories()) == ["whole"]
+
+
+def test_origin_without_git_is_the_version(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert list(origin()) == ["version"]
+
+
 def test_workers_share_a_plan_and_run_nothing_twice(tmp_path, data_dir):
     plan = searches(tiny_grid(), CELL, ["ce", "soap", "focal", "cb_ce"])
     results = Results(tmp_path / "results")
@@ -252,6 +321,20 @@ def test_data_that_is_not_there_ends_the_plan_with_its_reason(tmp_path):
     assert not (tmp_path / "results").exists()
 
 
+def stop_the_worker(states):
+    for state in states:
+        if state.workers[0].epoch == 1:
+            (worker,) = multiprocessing.active_children()
+            os.kill(worker.pid, signal.SIGTERM)
+
+
+def test_a_worker_that_is_told_to_stop_alone_is_not_taken_for_done(tmp_path, data_dir):
+    plan = searches(tiny_grid(first_epochs=10**6), CELL, ["ce"])
+    states = run_plan(plan, Results(tmp_path / "results"), place(tmp_path, data_dir), workers=1)
+    with pytest.raises(WorkerError, match="ended from outside"):
+        stop_the_worker(states)
+
+
 PROGRAM = """
 import sys
 sys.path.insert(0, {tests!r})
@@ -259,14 +342,14 @@ from pathlib import Path
 from test_experiment_runs import CELL, tiny_grid, work, Place, Results, searches
 plan = searches(tiny_grid(), CELL, ["ce", "soap"])
 place = Place(Path({work!r}), {data!r}, {{"version": "test"}})
-work(plan, Results({results!r}), place, say=lambda news: None, traced=["soap"])
+work(plan, Results({results!r}), place, say=lambda news: None)
 """
 
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_and_ends_the_same(tmp_path, data_dir):
     plan = searches(tiny_grid(), CELL, ["ce", "soap"])
-    whole, _ = run_here(plan, tmp_path / "whole", data_dir, traced=["soap"])
+    whole, _ = run_here(plan, tmp_path / "whole", data_dir)
     paths = {"results": str(tmp_path / "results"), "work": str(tmp_path / "work"), "data": str(data_dir)}
     program = PROGRAM.format(tests=str(Path(__file__).parent), **paths)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -155,6 +155,15 @@ def test_score_counts_cells_and_intervals():
     assert (score.printed, score.printed_above) == (3, 3)
 
 
+def test_cell_with_a_diverged_run_is_finished():
+    lines = {
+        **runs(*CELL, "ce", {f"fold{k}": 0.1 for k in range(10)}),
+        **runs(*CELL, "soap", {f"fold{k}": 0.2 if k else None for k in range(10)}),
+    }
+    (score,) = scores(table6(lines).entries, "ce")
+    assert (score.cells, score.unfinished) == (1, 0)
+
+
 def test_sentence_says_what_the_score_counts():
     summary = summarise(grid(), grid().items["table6"], three_cells())
     assert sentences(summary)[0] == (

@@ -81,6 +81,17 @@ def test_spread_between_splits_is_told_from_that_between_seeds():
     )
 
 
+def test_seeds_of_a_split_are_said_not_to_be_independent():
+    asked = {"cells": [CELL], "rows": ROWS}
+    (note,) = [
+        note
+        for note in document(summarise(grid(), grid().items["table6"], lines(), seeds=2, **asked)).notes
+        if "seeds of a split" in note
+    ]
+    assert "narrower" in note
+    assert not any("seeds of a split" in note for note in document(summary()).notes)
+
+
 def awkward() -> Document:
     rows = (
         Row((Field("a|b_c & 5 %"), Field("<0.5> ± 0.1", best=True, aside="(3) ▲"))),
@@ -202,7 +213,8 @@ def test_command_without_results_says_so_and_draws_nothing(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--methods", "sope"], ["--budget", "huge"], ["--dataset", "hiv"], ["--splits", "x"]]
+    "wrong",
+    [["--methods", "sope"], ["--methods", "soap_16"], ["--budget", "huge"], ["--dataset", "hiv"], ["--splits", "x"]],
 )
 def test_command_refuses_what_the_item_has_not_before_it_writes(wrong, tmp_path, capsys):
     assert run("table6", "--only-tables", "--out", str(tmp_path), *wrong) == 1

@@ -16,17 +16,16 @@ def follow(console: Console, plan: list[Search], results: Results, place: Place,
     """Run the plan and show how it goes; where there is no terminal, only the lines of what is done."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from apmax.experiments import grid, run_plan
+    from apmax.experiments import run_plan
 
     # Told to stop, leave as by Ctrl-C: the workers then write their checkpoints.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    traced = grid().items["convergence"].rows
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(True))
     known = set(results.lines)
     with Progress(*columns, console=console, refresh_per_second=2, disable=not console.is_terminal) as bars:
         whole = bars.add_task("runs", total=None)
         each = [bars.add_task("", visible=False) for _ in range(workers)]
-        for state in run_plan(plan, results, place, workers=workers, threads=threads, traced=traced):
+        for state in run_plan(plan, results, place, workers=workers, threads=threads):
             bars.update(whole, completed=state.done, total=state.total)
             for number, progress in state.workers.items():
                 bars.update(

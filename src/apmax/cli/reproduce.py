@@ -55,7 +55,7 @@ def reproduce(
     entry = grid().items[validation.choice("item", item, grid().items)]
     rows = names(methods) or list(entry.rows)
     for row in rows:
-        validation.choice("methods", row, grid().methods)
+        validation.choice("methods", row, entry.rows)
     count = grid().budgets[validation.choice("budget", budget, grid().budgets)]
     cells = grid().cells(entry, data=names(dataset), models=names(model))
     plan = searches(grid(), cells, rows, budget=count, seeds=seeds, splits=names(splits))
@@ -70,8 +70,13 @@ def reproduce(
 
 
 def names(text: str | None) -> list[str] | None:
-    """Return the words of a list joined by commas, or None."""
-    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
+    """Return the words of a list joined by commas, each once, or None where there are none.
+
+    >>> names("ce, soap,ce"), names("")
+    (['ce', 'soap'], None)
+    """
+    words = dict.fromkeys(word.strip() for word in (text or "").split(","))
+    return [word for word in words if word] or None
 
 
 def listing(grid: Grid, results: Any) -> Any:

@@ -44,8 +44,7 @@ def show(console: Console, grid: Grid, item: Item, results: Results, **asked: An
         for line in notes(part):
             console.print(Text(f"· {line}", "dim"))
     # The files are of the whole item: a command about a part of it must not take the rest away.
-    rows = list(dict.fromkeys([*item.rows, *asked["rows"]]))
-    whole = summarise(grid, item, results.lines, rows=rows, budget=asked["budget"], seeds=asked["seeds"])
+    whole = summarise(grid, item, results.lines, budget=asked["budget"], seeds=asked["seeds"])
     console.print(Text(files(write(whole, results.folder, results.histories()))), soft_wrap=True)
 
 

@@ -38,6 +38,8 @@ class DataSet:
     splits: tuple[str | None, ...] = (None,)
     seeds: int = 1
     settings: Mapping[str, Any] = field(default_factory=dict)
+    at: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Method:
     settings: Mapping[str, Any] = field(default_factory=dict)
     molecules: Mapping[str, Any] = field(default_factory=dict)
     images: Mapping[str, Any] = field(default_factory=dict)
+    at: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     tunes: tuple[str, ...] = ("lr", "weight_decay")
     like: str | None = None
@@ -115,7 +118,10 @@ def read(table: Mapping[str, Any]) -> Grid:
         base = methods[entry["like"]] if "like" in entry else None
         if base is not None:
             # The kind of training and what is tuned come along; settings and options are merged when they are resolved.
-            inherited = {key: getattr(base, key) for key in ("scheme", "loss", "grid", "tunes")}
+            inherited = {key: getattr(base, key) for key in ("scheme", "loss", "tunes")}
+            # What the variant is about is not tuned away.
+            fixed = {*entry.get("settings", {}), *(f"options.{option}" for option in entry.get("options", {}))}
+            inherited["grid"] = {axis: values for axis, values in base.grid.items() if axis not in fixed}
             own = {**inherited, **own}
         methods[name] = Method(name=name, **own)
         validation.choice(f"the scheme of {name}", methods[name].scheme, SCHEMES)

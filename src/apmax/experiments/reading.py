@@ -54,7 +54,7 @@ def scores(entries: Entries, base: str) -> list[Score]:
             Score(
                 method=method,
                 cells=len(own),
-                unfinished=sum(entry.paired["auprc"].cells < entry.total for entry in own.values()),
+                unfinished=sum(lacks_runs(entry) or lacks_runs(bases.get(cell)) for cell, entry in own.items()),
                 above=sum(each.difference > 0 for each in paired),
                 surely_above=sum(each.low > 0 for each in paired),
                 surely_below=sum(each.high < 0 for each in paired),
@@ -63,6 +63,11 @@ def scores(entries: Entries, base: str) -> list[Score]:
             )
         )
     return found
+
+
+def lacks_runs(entry: Entry | None) -> bool:
+    """Tell whether runs have yet to end; one that diverged has."""
+    return entry is not None and entry.done < entry.total
 
 
 def score_block(grid: Grid, found: Sequence[Score], base: str) -> Block:

@@ -50,11 +50,12 @@ class Results:
         self.refresh()
 
     def histories(self) -> dict[str, dict[str, Any]]:
-        """Return how the epochs of those runs went of which that was kept, by key."""
+        """Return how the epochs of those runs went of which that was kept, by key; a line cut short is left out."""
         path = self.folder / HISTORIES
         if not path.exists():
             return {}
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        with path.open("rb") as file:
+            lines = [json.loads(raw) for raw in file if raw.endswith(b"\n") and raw.strip()]
         return {line["key"]: line for line in lines}
 
 

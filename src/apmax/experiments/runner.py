@@ -39,7 +39,6 @@ def run_plan(
     *,
     workers: int,
     threads: int = 1,
-    traced: Sequence[str] = (),
 ) -> Iterator[State]:
     """Yield the state whenever it changes, until the plan is done.
 
@@ -51,7 +50,7 @@ def run_plan(
     context = multiprocessing.get_context("spawn")
     said: Any = context.Queue()
     processes = [
-        context.Process(target=begin, args=(number, plan, results.folder, place, threads, tuple(traced), said))
+        context.Process(target=begin, args=(number, plan, results.folder, place, threads, said))
         for number in range(workers)
     ]
     at: dict[int, Progress] = {number: Progress(None) for number in range(workers)}
@@ -91,16 +90,15 @@ def state(plan: Sequence[Search], results: Results, at: dict[int, Progress]) -> 
     return State(sum(done for done, _ in counts), sum(total for _, total in counts), dict(at))
 
 
-def begin(
-    number: int, plan: Sequence[Search], folder: Path, place: Place, threads: int, traced: Sequence[str], said: Any
-) -> None:
-    """Work in a process of its own; SIGTERM between two runs ends it, within one it saves the run first."""
+def begin(number: int, plan: Sequence[Search], folder: Path, place: Place, threads: int, said: Any) -> None:
+    """Work in a process of its own; SIGTERM between two runs ends it, within one it saves the run first.
+
+    Either way with the shell's code for it, so that it is not taken for one that is done.
+    """
     import torch
 
-    from apmax.train import Terminated
-
     torch.set_num_threads(threads)
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the parent's, which ends us by SIGTERM
     parent = multiprocessing.parent_process()
 
@@ -111,20 +109,17 @@ def begin(
         said.put((number, news))
 
     try:
-        work(plan, Results(folder), place, say=say, traced=traced)
-    except Terminated:
-        return
+        work(plan, Results(folder), place, say=say)
     except Exception as error:
         said.put((number, " ".join(f"{type(error).__name__}: {error}".split())))
 
 
 def origin() -> dict[str, str]:
     """Return what a result says of the code it comes from: the version and, in a checkout, the commit."""
-    said = subprocess.run(
-        ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude", "*"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    facts = {"version": __version__}
+    facts, folder = {"version": __version__}, str(Path(__file__).parent)
+    command = ["git", "-C", folder, "describe", "--always", "--dirty", "--exclude", "*"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:  # there is no git
+        return facts
     return {**facts, "commit": said.stdout.strip()} if said.returncode == 0 else facts

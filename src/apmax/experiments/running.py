@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from apmax import metrics
+from apmax import checkpoint, metrics
 from apmax.checkpoint import previous, write_atomic
 from apmax.config import Checkpoints, Objective, Run
 from apmax.experiments.parts import Parts, network_of, parts_of
 from apmax.experiments.settings import resolve
 from apmax.experiments.trial import Trial, tuned_choices
-from apmax.train import DivergedError, Record, epochs, predict, read_records
+from apmax.train import DivergedError, epochs, predict, read_records
 
 SCORES, TRACE = "scores.npz", "trace.jsonl"
 CURVE_POINTS = 60
@@ -50,20 +50,29 @@ def run_trial(trial: Trial, place: Place, *, trace: bool = False, report: Report
         report: Called with (epochs done, epochs at most) after every epoch.
     """
     parts = parts_of(trial, place.data_dir)
-    line = {"key": trial.key, **trial.place, "settings": tuned_choices(trial.settings, published(trial))}
     try:
         scores, facts = joined(trial, place) if trial.members else trained(trial, parts, place, trace, report)
     except DivergedError as error:
-        return {**line, "diverged": str(error), "valid": None, "test": None, **place.origin}
+        return without_value(trial, place, str(error))
     write_scores(place.folder(trial), scores)
     return {
-        **line,
+        **named(trial),
         **facts,
         "valid": quality(scores["valid"], parts.valid.labels),
         "test": quality(scores["test"], parts.test.labels),
         **({"curve": curve(scores["test"], parts.test.labels)} if is_drawn(trial) else {}),
         **place.origin,
     }
+
+
+def named(trial: Trial) -> dict[str, Any]:
+    """Return how a result's line begins: what was run."""
+    return {"key": trial.key, **trial.place, "settings": tuned_choices(trial.settings, published(trial))}
+
+
+def without_value(trial: Trial, place: Place, reason: str) -> dict[str, Any]:
+    """Return the line of a run that ended without a value."""
+    return {**named(trial), "diverged": reason, "valid": None, "test": None, **place.origin}
 
 
 def published(trial: Trial) -> dict[str, Any]:
@@ -77,6 +86,12 @@ def is_drawn(trial: Trial) -> bool:
     return trial.seed == 0 and trial.data in trial.grid.items["pr-curves"].data
 
 
+def is_traced(trial: Trial) -> bool:
+    """Tell whether its test part is scored after every epoch: where the figure of convergence has it."""
+    item = trial.grid.items["convergence"]
+    return trial.method in item.rows and trial.data in item.data and trial.model in item.models
+
+
 def trained(
     trial: Trial, parts: Parts, place: Place, trace: bool, report: Report | None
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -88,10 +103,13 @@ def trained(
     run = run_of(trial)
     most = sum(stage.epochs for stage in run.stages)
     done = 0
-    for record in epochs(model, (parts.train, parts.valid), run, directory=folder, resume=True):
+    records_to_come = epochs(model, (parts.train, parts.valid), run, directory=folder, resume=True)
+    if trace:
+        catch_up(folder, model, parts)
+    for record in records_to_come:
         done = record.epoch + sum(stage.epochs for stage in run.stages[: record.stage_number])
         if trace:
-            add_trace(folder, record, model, parts)
+            add_trace(folder, record.epoch, model, parts)
         if report is not None:
             report(done, most)
     records = read_records(folder)
@@ -119,11 +137,32 @@ def run_of(trial: Trial) -> Run:
     )
 
 
-def add_trace(folder: Path, record: Record, model: nn.Module, parts: Parts) -> None:
+def add_trace(folder: Path, epoch: int, model: nn.Module, parts: Parts) -> None:
     """Note the test part's AUPRC after an epoch."""
     value = float(metrics.auprc(flat(predict(model, parts.test)), flat(parts.test.labels)))
-    with (folder / TRACE).open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"epoch": record.epoch, "test_auprc": round(value, 5)}) + "\n")
+    values = {**read_trace(folder), epoch: round(value, 5)}
+    lines = (json.dumps({"epoch": each, "test_auprc": value}) + "\n" for each, value in values.items())
+    write_atomic(folder / TRACE, "".join(lines).encode())
+
+
+def read_trace(folder: Path) -> dict[int, float]:
+    """Return the test part's AUPRC by epoch, of those that were noted."""
+    path = folder / TRACE
+    if not path.exists():
+        return {}
+    entries = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return {entry["epoch"]: entry["test_auprc"] for entry in entries}
+
+
+def catch_up(folder: Path, model: nn.Module, parts: Parts) -> None:
+    """Note the epoch whose checkpoint was written but whose test part was not scored yet when the run was killed."""
+    path = folder / "checkpoint.pt"
+    if not (path.exists() or previous(path).exists()):
+        return
+    state = checkpoint.load(path)
+    if state["epoch"] and not state["batch"] and state["epoch"] not in read_trace(folder):
+        model.load_state_dict(state["model"])
+        add_trace(folder, state["epoch"], model, parts)
 
 
 def history(trial: Trial, place: Place) -> dict[str, Any] | None:
@@ -131,12 +170,7 @@ def history(trial: Trial, place: Place) -> dict[str, Any] | None:
     folder = place.folder(trial)
     if trial.members or not ((folder / TRACE).exists() or trial.settings.get("recompute")):
         return None
-    traced: dict[int, float] = {}
-    if (folder / TRACE).exists():
-        for text in (folder / TRACE).read_text(encoding="utf-8").splitlines():
-            entry = json.loads(text)
-            traced[entry["epoch"]] = entry["test_auprc"]
-    records = read_records(folder)
+    traced, records = read_trace(folder), read_records(folder)
     return {
         "key": trial.key,
         **trial.place,

@@ -20,19 +20,21 @@ def resolve(grid: Grid, data: str, model: str, method: str) -> Settings:
     >>> resolve(grid(), "aicures", "gine", "soap")["options"]["margin"]
     10.0
     """
-    domain = grid.data[data].domain
-    settings = {key: value for key, value in grid.domains[domain].items() if key != "grid"}
-    settings = merged(settings, grid.data[data].settings, grid.models[model].settings, {"options": {}})
-    return with_method(grid, settings, grid.methods[method], domain)
+    entry = grid.data[data]
+    settings = {key: value for key, value in grid.domains[entry.domain].items() if key != "grid"}
+    here = entry.at.get(model, {})
+    settings = merged(settings, entry.settings, grid.models[model].settings, here, {"options": {}})
+    return with_method(grid, settings, grid.methods[method], data, model)
 
 
-def with_method(grid: Grid, settings: Settings, method: Method, domain: str) -> Settings:
-    """Return `settings` with a method's own, after those of the one it is like."""
+def with_method(grid: Grid, settings: Settings, method: Method, data: str, model: str) -> Settings:
+    """Return `settings` with a method's own, after those of the one it is like; what is said of a place wins."""
     if method.like is not None:
-        settings = with_method(grid, settings, grid.methods[method.like], domain)
-    field: Mapping[str, Any] = getattr(method, domain)
-    settings = merged(settings, method.settings, {"options": method.options}, field.get("settings", {}))
-    settings = merged(settings, {"options": field.get("options", {})})
+        settings = with_method(grid, settings, grid.methods[method.like], data, model)
+    settings = merged(settings, method.settings, {"options": method.options})
+    places = (method.at.get(place, {}) for place in (data, model, f"{data} {model}"))
+    for table in (getattr(method, grid.data[data].domain), *places):
+        settings = merged(settings, table.get("settings", {}), {"options": table.get("options", {})})
     for name in method.without:
         settings["options"].pop(name, None)
     return settings
@@ -55,7 +57,8 @@ def candidates(grid: Grid, data: str, model: str, method: str, count: int) -> li
     smaller one has run.
     """
     published = resolve(grid, data, model, method)
-    entry, own = grid.methods[method], grid.domains[grid.data[data].domain]["grid"]
+    entry, place = grid.methods[method], grid.data[data]
+    own = {**grid.domains[place.domain]["grid"], **place.grid}
     axes = {**{name: own[name] for name in entry.tunes}, **entry.grid}
     if not axes or entry.scheme == "ensemble":
         return [published]

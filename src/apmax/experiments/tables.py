@@ -276,6 +276,11 @@ def split_notes(summary: Summary) -> list[str]:
                 f"{entry.label}: a run is one of {len(entry.splits)} splits, whose test parts have {held}. The "
                 "deviation is that between splits; the differences are taken within a split."
             )
+            if (summary.seeds or entry.seeds) > 1:
+                said.append(
+                    f"{entry.label}: the {summary.seeds or entry.seeds} seeds of a split count as runs, though they "
+                    "share its data: deviations and intervals are narrower than new splits would give."
+                )
     return said
 
 
