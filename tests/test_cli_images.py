@@ -20,6 +20,7 @@ from apmax.jobs import load
 from apmax.jobs.trained import Trained
 from apmax.kinds import image_files
 from apmax.models.images import resnet18, resnet34
+from apmax.train import Terminated
 
 SHORT = ["--set", "stages.0.epochs=1", "--epochs", 1, "--batch-size", 16, "--width", 2, "--set", "accelerator=cpu"]
 COUNT, EVERY = 72, 6
@@ -112,7 +113,7 @@ def test_images_that_cannot_be_read_are_named_in_training_and_listed(folder, tmp
     assert run("train", folder / "images", "--target", "malignant", *SHORT, "--quiet", "--out", tmp_path / "r") == 0
     said = capsys.readouterr().err
     assert f"1 of {COUNT + 1} images cannot be read: {folder}/images/benign/broken.png (" in said
-    assert "1 files are no images by their name, such as" in said
+    assert "1 file is no image by its name (.txt) and is passed over, such as" in said
     (row,) = read(tmp_path / "r" / "unreadable.csv")
     assert (row["file"], row["value"]) == ("images", f"{folder}/images/benign/broken.png")
 
@@ -258,6 +259,12 @@ def test_training_begins_with_the_weights_given_and_needs_them_no_more(folder, t
             ["train", "IMAGES", "--target", "malignant", "--pretrained", "W34", "--ensemble", "2"],
             "--pretrained and --ensemble exclude each other",
         ),
+        (["train", "IMAGES", "--target", "malignant", "--pretrained", "IMAGES"], "pretrained: no file of weights at"),
+        (["train", "IMAGES", "--target", "malignant", "--group", "patient"], "is a folder and has no column 'patient'"),
+        (["train", "HOLLOW", "--target", "malignant"], "target: the folder 'malignant' of "),
+        (["train", "HOLLOW", "--target", "benign"], "has images of 'benign' only; put the negatives into another"),
+        (["train", "CSV", "--target", "bad", "--target", "worse"], "images (--path COLUMN) may have several"),
+        (["train", "IMAGES", "--target", "malignant", "--on-error", "raise"], "(--on-error skip) leaves them out"),
         (["predict", "ONE", "EMPTY"], "has no images"),
         (["predict", "ONE", "CSV"], "there is no column 'path'; the columns are 'name', 'bad', 'worse'"),
         (["predict", "ONE", "CSV", "--path", "name"], "none of the 72 images of column 'name' can be read"),
@@ -270,8 +277,10 @@ def test_training_begins_with_the_weights_given_and_needs_them_no_more(folder, t
 )
 def test_mistake_is_one_line_and_leaves_nothing(folder, tmp_path, monkeypatch, capsys, arguments, message):
     places = {"IMAGES": "images", "HEAP": "heap", "CSV": "tables/a.csv", "ONE": "one", "TWO": "two", "EMPTY": "empty"}
-    places |= {"W34": "w34.pth", "JUNK": "junk.pth"}
+    places |= {"W34": "w34.pth", "JUNK": "junk.pth", "HOLLOW": "hollow"}
     (folder / "empty").mkdir(exist_ok=True)
+    (folder / "hollow" / "malignant").mkdir(parents=True, exist_ok=True)
+    shutil.copytree(folder / "images" / "benign", folder / "hollow" / "benign", dirs_exist_ok=True)
     if not (folder / "w34.pth").exists():
         torch.save(resnet34(width=64).state_dict(), folder / "w34.pth")
         (folder / "junk.pth").write_bytes(b"junk")
@@ -284,6 +293,57 @@ def test_mistake_is_one_line_and_leaves_nothing(folder, tmp_path, monkeypatch, c
     assert message in said
     assert said.count("\n") == 1
     assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_rows_without_a_file_are_listed_with_what_stands_there(folder, tmp_path):
+    lines = (folder / "tables" / "a.csv").read_text().splitlines()
+    (tmp_path / "a.csv").write_text("\n".join([*lines, "gone,0,", ",0,", "album,0,"]) + "\n")
+    shutil.copytree(folder / "images", tmp_path / "own")
+    (tmp_path / "own" / "album.png").mkdir()
+    where = ["--path", "name", "--root", tmp_path / "own", "--ending", ".png", "--target", "bad"]
+    assert run("train", tmp_path / "a.csv", *where, *SHORT, "--quiet", "--out", tmp_path / "r") == 0
+    reasons = {row["row"]: row["reason"] for row in read(tmp_path / "r" / "unreadable.csv")}
+    expected = ["no such file", "no path: the cell is empty", "a folder, not a file"]
+    assert reasons == {str(COUNT + k): reason for k, reason in enumerate(expected)}
+
+
+def test_table_that_names_images_says_how_to_look_into_them(folder, tmp_path, capsys):
+    rows = [f"{number}.png,{number % 5},{int(number % 10 == 0)}" for number in range(80)]
+    (tmp_path / "a.csv").write_text("\n".join(["file,x,y", *rows]) + "\n")
+    short = ["--set", "stages.0.epochs=1", "--epochs", 1, "--quiet"]
+    assert run("train", tmp_path / "a.csv", "--target", "y", *short, "--out", tmp_path / "r") == 0
+    assert "column 'file' names images, which a table does not look into: --path file does" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["keratosis", "a_name_that_is_longer_than_its_column"])
+def test_table_of_several_targets_fits_eighty_columns_with_all_of_their_names(
+    folder, tmp_path, capsys, monkeypatch, name
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    where = ["--path", "name", "--root", folder / "images", "--ending", ".png"]
+    targets = ["--target", "bad", "--target", name]
+    text = (folder / "tables" / "a.csv").read_text().replace("worse", name)
+    (tmp_path / "a.csv").write_text(text)
+    assert run("train", tmp_path / "a.csv", *where, *targets, *SHORT, "--quiet", "--out", tmp_path / "r") == 0
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert max(map(len, lines)) <= 80
+    assert "".join(line.split()[0] for line in lines[1:] if "95 %" not in line) == f"validationbad{name}mean"
+
+
+def test_prediction_names_the_columns_of_several_targets(folder, tmp_path, capsys):
+    assert run("predict", folder / "two", folder / "heap", "--out", tmp_path / "o.csv") == 0
+    assert "40 rows with 'score bad' and 'score worse' in" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("signal", "code", "word"), [("INT", 130, "interrupted"), ("TERM", 143, "terminated")])
+def test_training_ended_by_a_signal_says_how_to_go_on(folder, monkeypatch, capsys, signal, code, word):
+    def stop(*_, **__):
+        raise KeyboardInterrupt if signal == "INT" else Terminated
+
+    monkeypatch.setattr("apmax.jobs.train", stop)
+    capsys.readouterr()
+    assert run("train", folder / "images", "--target", "malignant", "--out", "r") == code
+    assert capsys.readouterr().err == f"apmax: {word}; the same command with --resume goes on\n"
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_images_without_a_class_are_left_out_and_counted(folder):
     flat(folder / "loose.png", 7)
     prepared = prepare(spec(folder), seed=0)
     assert prepared.train_rows + len(prepared.data.valid) == 20
-    assert "1 rows have no label and are left out" in prepared.warnings
+    assert "1 image has no label: left out" in prepared.warnings
 
 
 def test_rows_of_images_that_cannot_be_read_keep_labels_in_place(folder):
@@ -160,3 +160,28 @@ def test_settings_that_do_not_fit_are_refused_by_name(fields, message):
 def test_class_called_like_the_column_of_files_is_refused(folder):
     with pytest.raises(ValueError, match="a class cannot be called 'path'"):
         ImageFolder(folder, ["path"])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_one_of_several_targets_has_its_share_to_choose_by(folder, seed):
+    prepared = prepare(spec(folder, target=["a", "c"], test_share=0.2), seed=seed)
+    positives = [(part == 1).sum(0).tolist() for part in (prepared.data.labels, prepared.valid.labels)]
+    assert positives == [[3, 3], [1, 1]]
+    assert (prepared.test.labels == 1).sum(0).tolist() == [1, 1]
+    assert prepared.warnings == []
+
+
+def test_all_classes_of_a_folder_can_be_targets(folder):
+    prepared = prepare(spec(folder, target=["a", "b", "c"]), seed=0)
+    assert (prepared.valid.labels == 1).sum(0).tolist() == [1, 2, 1]
+
+
+def test_target_that_is_not_among_the_rows_to_choose_by_is_named(folder, tmp_path):
+    names = [str(path) for path in sorted(folder.rglob("*.png"))]
+    rows = [f"{name},{int('/a/' in name)},{int(k == 7)}" for k, name in enumerate(names)]
+    table = tmp_path / "t.csv"
+    table.write_text("\n".join(["path,a,rare", *rows]) + "\n")
+    prepared = prepare(spec(table, target=["a", "rare"], split="random", share=0.3), seed=1)
+    missing = [line for line in prepared.warnings if line.startswith("'rare' has no positive row ")]
+    assert len(missing) == 1
+    assert "hold out more (--share), or in another way" in missing[0]

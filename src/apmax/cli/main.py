@@ -17,7 +17,7 @@ except ModuleNotFoundError:  # pragma: no cover - there is no command without it
 from apmax import __version__
 from apmax.cli import demo, evaluate, methods, predict, reproduce, train, tune
 
-FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+FAILED, MISUSED, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 
 app = typer.Typer(
     name="apmax",
@@ -71,15 +71,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
     warnings.showwarning = show_warning
     try:
         code = app(args=[word for word in given if word != "--debug"], prog_name="apmax", standalone_mode=False)
+        # Typer makes an exit code of Ctrl-C, and says nothing.
+        if code == INTERRUPTED:
+            say(stopped("interrupted", given))
     except KeyboardInterrupt:
-        say("interrupted")
+        say(stopped("interrupted", given))
         code = INTERRUPTED
+    except SystemExit as ended:
+        if ended.code == TERMINATED:
+            say(stopped("terminated", given))
+        raise
     except BrokenPipeError:  # the reader of our output left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except Exception as error:
         code = report(error, debug="--debug" in given)
     sys.exit(code or 0)
+
+
+def stopped(how: str, given: Sequence[str]) -> str:
+    """Return what to say of a command that a signal ended.
+
+    >>> stopped("interrupted", ["train", "a.csv"])
+    'interrupted; the same command with --resume goes on'
+    """
+    return f"{how}; the same command with --resume goes on" if given[:1] in (["train"], ["tune"]) else how
 
 
 def report(error: Exception, *, debug: bool) -> int:

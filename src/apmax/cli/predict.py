@@ -51,6 +51,7 @@ def predict(
     """
     from apmax import jobs
     from apmax.cli import terminal
+    from apmax.jobs.ranking import score_names
     from apmax.jobs.refusals import errors_file
     from apmax.jobs.sources import remarks
 
@@ -63,7 +64,8 @@ def predict(
     rows = rows if top is None else min(top, rows)
     console = terminal.output()
     console.print(report.pace(), soft_wrap=True)
-    console.print(f"{rows:,} rows with {name!r} in {out}", soft_wrap=True)
+    names = " and ".join(map(repr, score_names(model, name)))
+    console.print(f"{rows:,} rows with {names} in {out}", soft_wrap=True)
     if report.refused:
         console.print(f"{len(report.refused):,} that cannot be read in {errors_file(out)}", soft_wrap=True)
     if contact_sheet is not None and rows:

@@ -37,16 +37,20 @@ def warn(lines: Sequence[str]) -> None:
 def evaluations(parts: Mapping[str, Evaluations]) -> Table:
     """Return a table with a row for each set of rows: AP, AUPRC, AUROC with 95 % intervals, and the no-skill line.
 
-    Of several targets each has a row of its own, and a last one has their mean AP.
+    Of several targets each has a row of its own below the name of the set, and a last one has their mean AP.
     """
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for name in ("", "rows", "positive", "AP", "AUPRC", "AUROC", "no skill"):
-        table.add_column(name, justify="left" if not name else "right", no_wrap=bool(name))
+        # Folded and not cut: two targets may differ in their last letters only.
+        table.add_column(name, justify="left" if not name else "right", no_wrap=bool(name), overflow="fold")
     for name, results in parts.items():
+        if results.several and name:
+            table.add_row(name)
+        inset = "  " if name else ""
         for target, part in results.each.items():
-            add_rows(table, f"{name} {target}".strip() if results.several else name, part)
+            add_rows(table, f"{inset}{target}" if results.several else name, part)
         if results.several:
-            table.add_row(f"{name} mean".strip(), "", "", Text(f"{results.mean_ap:.4f}", "bold green"))
+            table.add_row(f"{inset}mean", "", "", Text(f"{results.mean_ap:.4f}", "bold green"))
     return table
 
 

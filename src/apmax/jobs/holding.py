@@ -30,13 +30,14 @@ class Parts:
 def hold_out(table: Any, labels: Labels, spec: DataSpec, *, seed: int) -> Parts:
     """Return the parts of a file's rows as `spec` wants them held out.
 
-    Where groups are held out whole, they are such that each class has about its share in every part.
+    Where groups are held out whole, they are such that each class has about its share in every part. Of several
+    targets each has its share where rows are held out at random.
 
     Raises:
         ValueError: A part would have no positives or no negatives.
     """
-    marks = any_positive(labels).astype(np.float32)
-    halve, how = way(table, spec, seed=seed)
+    marks = marks_of(labels)
+    halve, how = way(table, labels, spec, seed=seed)
     rest, test = np.arange(len(marks)), None
     if spec.test_share:
         rest, test = halve(marks, rest, spec.test_share)
@@ -49,10 +50,29 @@ def hold_out(table: Any, labels: Labels, spec: DataSpec, *, seed: int) -> Parts:
     return parts
 
 
+def marks_of(labels: Labels) -> Labels:
+    """Return 1 for rows positive for any target; where that is every row, for those of the rarest."""
+    marks = any_positive(labels)
+    if labels.ndim > 1 and marks.all():
+        marks = strata(labels) == 1
+    return marks.astype(np.float32)
+
+
+def strata(labels: Labels) -> Numbers:
+    """Return for each row the place of its rarest positive target, 1 for the rarest of all; 0 where it has none.
+
+    >>> strata(np.array([[1, 0, 0], [1, 0, 1], [1, 1, 0], [0, 0, 0], [0, 1, np.nan]])).tolist()
+    [3, 1, 2, 0, 2]
+    """
+    positive = labels == 1
+    order = np.argsort(positive.sum(0), kind="stable")
+    return np.where(positive.any(1), positive[:, order].argmax(1) + 1, 0)
+
+
 Halve = Callable[[Labels, Numbers, float], tuple[Numbers, Numbers]]
 
 
-def way(table: Any, spec: DataSpec, *, seed: int) -> tuple[Halve, str]:
+def way(table: Any, labels: Labels, spec: DataSpec, *, seed: int) -> tuple[Halve, str]:
     """Return what parts rows as `spec` says, and what it holds out in words.
 
     It is called with the marks and the numbers of the rows to be parted, and how much of them is to be held out.
@@ -76,7 +96,25 @@ def way(table: Any, spec: DataSpec, *, seed: int) -> tuple[Halve, str]:
         return numbered(by_time, moments(table.column(spec.time))), f"the latest by {spec.time!r}"
     if spec.split == "random":
         return numbered(by_chance, seed=seed), f"a random {spec.share:.0%}"
-    return numbered(stratified, seed=seed), f"a random {spec.share:.0%} of each class"
+    how = f"a random {spec.share:.0%} of each class"
+    if labels.ndim > 1:
+        return numbered(of_each_stratum, strata(labels), seed=seed), how
+    return numbered(stratified, seed=seed), how
+
+
+def of_each_stratum(_marks: Labels, own: Numbers, share: float, *, seed: int) -> tuple[Numbers, Numbers]:
+    """Return (training, held-out) rows, ascending: `share` of each stratum held out, at least one row where it has two.
+
+    >>> train, held = of_each_stratum(np.zeros(6), np.array([1, 0, 0, 1, 2, 0]), 0.2, seed=0)
+    >>> len(train), len(held)
+    (4, 2)
+    """
+    generator = np.random.default_rng(seed)
+    held = np.zeros(len(own), bool)
+    for stratum in np.unique(own):
+        rows = generator.permutation(np.flatnonzero(own == stratum))
+        held[rows[: min(max(1, round(share * len(rows))), len(rows) - 1)]] = True
+    return np.flatnonzero(~held), np.flatnonzero(held)
 
 
 def by_chance(marks: Labels, share: float, *, seed: int) -> tuple[Numbers, Numbers]:

@@ -11,7 +11,7 @@ import numpy as np
 from apmax.jobs.holding import hold_out
 from apmax.jobs.sources import AnySource, open_source
 from apmax.jobs.spec import DataSpec
-from apmax.jobs.targets import Labels, Targets, any_known, any_positive, has_column
+from apmax.jobs.targets import Labels, Targets, any_known, any_positive, has_both, has_column
 from apmax.kinds import KINDS, Encoder, Refused, encode
 from apmax.train import Data
 
@@ -115,6 +115,8 @@ def prepare(spec: DataSpec, *, seed: int) -> Prepared:
     kind, sources = KINDS[spec.kind], open_files(spec)
     table = sources["train"].read()
     spec = kind.settle(spec, table, sources["train"])
+    for name in spec.targets:
+        has_both(sources["train"], name)
     targets = Targets.fit(spec.targets, table, positive=spec.positive)
     files = {name: read_rows(each, targets, spec, table if name == "train" else None) for name, each in sources.items()}
     for name in ("train", "valid"):
@@ -134,6 +136,7 @@ def prepare(spec: DataSpec, *, seed: int) -> Prepared:
         parts = hold_out(rows.table, rows.labels, spec, seed=seed)
         train, valid, how = rows.take(parts.train), rows.take(parts.valid), parts.how
         test = test if parts.test is None else rows.take(parts.test)
+        warnings += unmeasurable(targets, {"to train on": train, "to choose by": valid, "for the test": test})
     without = [name for name in (*spec.targets, spec.group, spec.time) if name is not None]
     encoder = kind.fit(train.table, spec, without)
     first, second = (
@@ -156,6 +159,18 @@ def prepare(spec: DataSpec, *, seed: int) -> Prepared:
     return Prepared(
         spec, data, encoder, targets, len(train.labels), train.positives, facts, warnings, valid, test, refused
     )
+
+
+def unmeasurable(targets: Targets, parts: Mapping[str, Rows | None]) -> list[str]:
+    """Return a line for each of several targets that a part has no positive or no negative row of."""
+    return [
+        f"{target.name!r} has no {word} row {part}: hold out more (--share), or in another way"
+        for part, rows in parts.items()
+        if rows is not None and rows.labels.ndim > 1
+        for target, column in zip(targets.each, rows.labels.T, strict=True)
+        for value, word in ((1, "positive"), (0, "negative"))
+        if not (column == value).any()
+    ]
 
 
 def described(rows: Rows, targets: Targets) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from apmax import extras
 from apmax.data.images import ImageFolder
+from apmax.data.images.parts import describe_ignored
 from apmax.data.tables import Source
 from apmax.kinds import KINDS
 
@@ -90,7 +91,7 @@ def open_source(
 def remarks(source: AnySource) -> list[str]:
     """Return lines about what a folder holds and is passed over."""
     ignored = source.ignored if isinstance(source, ImageFolder) else []
-    return [f"{len(ignored):,} files are no images by their name, such as {ignored[0]}"] if ignored else []
+    return [describe_ignored(ignored)] if ignored else []
 
 
 def is_smi(path: str | os.PathLike[str]) -> bool:

@@ -92,7 +92,10 @@ class DataSpec(Table):
         if len(set(self.targets)) < len(self.targets):
             raise ValueError(f"target must name every column once, got {', '.join(self.targets)}")
         if len(self.targets) > 1 and not kind.several_targets:
-            raise ValueError(f"data of kind {self.kind} have one target, got {', '.join(self.targets)}")
+            raise ValueError(
+                f"data of kind {self.kind} have one target, got {', '.join(self.targets)}; molecules (--smiles COLUMN) "
+                "and images (--path COLUMN) may have several"
+            )
         for name in ("train", "valid", "test"):
             if is_smi(getattr(self, name) or ""):
                 raise ValueError(

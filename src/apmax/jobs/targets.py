@@ -71,8 +71,25 @@ def has_column(source: AnySource, name: str, what: str) -> str:
                 else "it has none: sort the images into a folder per class, or name them in a csv (--path, --target)"
             )
             raise ValueError(f"target: {source.path} has no folder {name!r} of that class; {found}")
+        if isinstance(source, ImageFolder):
+            raise ValueError(
+                f"{what}: {source.path} is a folder and has no column {name!r}: name its images in a csv that has one "
+                "(--path, --target)"
+            )
         raise ValueError(f"{what}: {source.path} has no column {name!r}; its columns are {shown(source.columns)}")
     return name
+
+
+def has_both(source: AnySource, name: str) -> None:
+    """Raise if a folder has no images of the class, or of no other; what a file has, its column tells."""
+    if isinstance(source, ImageFolder):
+        positives, negatives = source.count(name)
+        if not positives:
+            raise ValueError(f"target: the folder {name!r} of {source.path} has no images")
+        if not negatives:
+            raise ValueError(
+                f"target: {source.path} has images of {name!r} only; put the negatives into another folder beside it"
+            )
 
 
 def any_known(labels: Labels) -> npt.NDArray[np.bool_]:

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from apmax.config import Stage
+from apmax.data.images.decoding import ENDINGS
 from apmax.data.tables import TableEncoder, leaks
 from apmax.kinds.base import Kind, Labels
 from apmax.kinds.stages import sized_recipe
 from apmax.models.tables import MODELS
+
+LOOKED_AT = 32
+"""Rows of a column that are looked at for names of images."""
 
 
 def stages(rows: int, positives: int, model: str) -> Sequence[Stage]:
@@ -31,6 +35,21 @@ def stages(rows: int, positives: int, model: str) -> Sequence[Stage]:
 
 
 def suspects(encoder: Any, table: Any, labels: Labels) -> list[str]:
+    """Return a line for each column that alone separates the classes, or names images."""
+    images = [name for name in encoder.left_out if name in table.column_names and names_images(table.column(name))]
+    return [
+        *(f"column {name!r} names images, which a table does not look into: --path {name} does" for name in images),
+        *leaking(encoder, table, labels),
+    ]
+
+
+def names_images(column: Any) -> bool:
+    """Tell whether the first texts of a column end as files of images do."""
+    texts = [value for value in column.slice(0, LOOKED_AT).to_pylist() if value]
+    return bool(texts) and all(str(text).strip().lower().endswith(ENDINGS) for text in texts)
+
+
+def leaking(encoder: Any, table: Any, labels: Labels) -> list[str]:
     """Return a line for each column that alone separates the classes."""
     return [
         f"possible leakage: column {leak.name!r} alone separates the classes (AUROC {leak.auroc:.4f} by its {leak.by})"

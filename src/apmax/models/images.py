@@ -171,13 +171,18 @@ def load_pretrained(model: ResNet, path: str | PathLike[str]) -> str:
 
 
 def _read_weights(path: Path) -> Mapping[str, Tensor]:
-    if not path.exists():
-        raise FileNotFoundError(f"no file of weights at {path}")
+    if not path.is_file():
+        raise FileNotFoundError(f"pretrained: no file of weights at {path}")
     try:
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # what torch raises for a file that is none of its own depends on the first bytes
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"{path.name} is not a file of plain weights (a saved state_dict): {reason}") from None
+        # Of a text file torch says the number of its first letter, and nothing else.
+        said = str(error).splitlines()[0] if str(error) else ""
+        reason = said if " " in said else f"torch cannot read it ({type(error).__name__})"
+        raise ValueError(
+            f"pretrained: {path.name} is not a file of plain weights (a saved state_dict, such as torchvision's "
+            f"resnet18-f37072fd.pth): {reason}"
+        ) from None
     if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
         raise ValueError(f"{path.name} must hold a state_dict, tensors by name, got {type(found).__name__}")
     return found

@@ -84,7 +84,7 @@ def decode_all(
         _write(place, paths, decoder, workers=workers, progress=progress)
     unreadable = [Unreadable(**entry) for entry in json.loads((place / _UNREADABLE).read_text(encoding="utf-8"))]
     if unreadable and (on_error == "raise" or len(unreadable) == len(paths)):
-        hint = "; on_error='skip' leaves them out" if len(unreadable) < len(paths) else ""
+        hint = "; on_error='skip' (--on-error skip) leaves them out" if len(unreadable) < len(paths) else ""
         raise ValueError(describe_unreadable(unreadable, len(paths)) + hint)
     return Decoded(ImageStore.open(place / _PIXELS), unreadable)
 
@@ -95,7 +95,7 @@ def describe_unreadable(unreadable: Sequence[Unreadable], total: int, *, most: i
     >>> describe_unreadable([Unreadable(7, "b.png", "no such file")], 10)
     '1 of 10 images cannot be read: b.png (no such file)'
     """
-    shown = "; ".join(f"{item.name} ({item.reason})" for item in unreadable[:most])
+    shown = "; ".join(f"{item.name or '(empty)'} ({item.reason})" for item in unreadable[:most])
     more = f"; and {len(unreadable) - most} more" if len(unreadable) > most else ""
     return f"{len(unreadable)} of {total} images cannot be read: {shown}{more}"
 

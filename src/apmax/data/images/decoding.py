@@ -148,8 +148,12 @@ class DecodeChunk:
 
 
 def _reason(error: Exception, path: str) -> str:
+    if not path:
+        return "no path: the cell is empty"
     if isinstance(error, FileNotFoundError):
         return "no such file"
+    if isinstance(error, IsADirectoryError):
+        return "a folder, not a file"
     text = str(error).replace(path, "").replace(" ''", "").strip()
     return text.splitlines()[0] if text else type(error).__name__
 

@@ -47,6 +47,11 @@ class ImageFolder:
     def __len__(self) -> int:
         return len(self._files)
 
+    def count(self, name: str) -> tuple[int, int]:
+        """Return how many images are of that class, and how many of another."""
+        own = self._class_of.count(name)
+        return own, len(self) - own - self._class_of.count(None)
+
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """Yield the images in order as `pyarrow.Table`s, of these columns or of all."""
         arrow = extras.load("pyarrow", "tables")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from apmax.data.images.cache import describe_unreadable
 from apmax.data.images.dataset import ImageDataset
@@ -29,10 +31,25 @@ class Report:
         """Return what a person should know, a line each; nothing if all is well."""
         lines = [describe_unreadable(self.unreadable, self.total)] if self.unreadable else []
         if self.unmeasured:
-            lines.append(f"{self.unmeasured} rows have no label and are left out")
+            lines.append(
+                f"{self.unmeasured} {'image has' if self.unmeasured == 1 else 'images have'} no label: left out"
+            )
         if self.ignored:
-            lines.append(f"{len(self.ignored)} files are no images by their name, such as {self.ignored[0]}")
+            lines.append(describe_ignored(self.ignored))
         return lines
+
+
+def describe_ignored(files: Sequence[str]) -> str:
+    """Return how many files of a folder are passed over, and how their names end.
+
+    >>> describe_ignored(["a/1.dcm", "a/2.dcm", "a/README"])
+    '3 files are no images by their name (.dcm, README) and are passed over, such as a/1.dcm'
+    """
+    kinds = list(dict.fromkeys(Path(file).suffix.lower() or Path(file).name for file in files))
+    shown = ", ".join(kinds[:5]) + (", …" if len(kinds) > 5 else "")
+    what = "file is no image by its" if len(files) == 1 else "files are no images by their"
+    verb = "is" if len(files) == 1 else "are"
+    return f"{len(files):,} {what} name ({shown}) and {verb} passed over, such as {files[0]}"
 
 
 @dataclass(frozen=True)
