@@ -18,12 +18,7 @@ def first_stage(settings: Settings) -> Stages:
     stage = Stage(
         loss={"ce": 1.0},
         epochs=settings["first_epochs"],
-        optimizer=Optimizer(
-            name=settings["optimizer"],
-            lr=settings["first_lr"],
-            weight_decay=settings["first_weight_decay"],
-            momentum=settings["first_momentum"],
-        ),
+        optimizer=optimizer(settings, "first_"),
         schedule=schedule(settings),
         sampler=Sampler(name="shuffle", batch_size=settings["batch_size"]),
         smooth=1,
@@ -39,14 +34,7 @@ def second_stage(settings: Settings, loss: str | None) -> Stages:
         loss={loss: 1.0},
         options={loss: options} if options else {},
         epochs=settings["epochs"],
-        optimizer=Optimizer(
-            name=settings["optimizer"],
-            lr=settings["lr"],
-            weight_decay=settings["weight_decay"],
-            momentum=settings["momentum"],
-            proximal=settings.get("proximal", 0.0),
-            proximal_every=settings.get("proximal_every", 10),
-        ),
+        optimizer=optimizer(settings),
         schedule=schedule(settings),
         sampler=Sampler(name="positive", batch_size=settings["batch_size"], num_pos=settings["num_pos"]),
         keep=False,
@@ -62,12 +50,7 @@ def continued(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001 -
     stage = Stage(
         loss={"ce": 1.0},
         epochs=settings["epochs"],
-        optimizer=Optimizer(
-            name=settings["optimizer"],
-            lr=settings["lr"],
-            weight_decay=settings["weight_decay"],
-            momentum=settings["momentum"],
-        ),
+        optimizer=optimizer(settings),
         schedule=schedule(settings),
         sampler=Sampler(name="shuffle", batch_size=settings["batch_size"]),
         keep=False,
@@ -96,6 +79,13 @@ def averaged(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001
 def head(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001
     """Only the last layer, by the exact objective."""
     return (ExactHead(keep=False),)
+
+
+def optimizer(settings: Settings, stage: str = "") -> Optimizer:
+    """The update rule with the first stage's numbers (`stage="first_"`) or the method's."""
+    numbers = {name: settings[stage + name] for name in ("lr", "weight_decay", "momentum")}
+    pull = {} if stage else {name: settings[name] for name in ("proximal", "proximal_every") if name in settings}
+    return Optimizer(name=settings["optimizer"], **numbers, **pull)
 
 
 def schedule(settings: Settings) -> Schedule:
