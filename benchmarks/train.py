@@ -142,7 +142,7 @@ class Demo(NamedTuple):
         moments, steps = [time.perf_counter()], []
         with (
             tempfile.TemporaryDirectory() as directory,
-            patch.object(Pace, "due", lambda _, step, *, writing=False: due(step)),  # noqa: ARG005
+            patch.object(Pace, "due", lambda _, step, *, epoch=0, writing=False: due(step)),  # noqa: ARG005
         ):
             for record in self.epochs(directory):
                 moments.append(time.perf_counter())
