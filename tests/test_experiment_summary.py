@@ -196,6 +196,16 @@ def test_variant_is_compared_with_what_it_varies():
     )
 
 
+def test_the_recipe_is_compared_with_its_control_not_with_ce_alone():
+    lines = {
+        **runs(*CELL, "ce", {"fold0": 0.1, "fold1": 0.2}),
+        **runs(*CELL, "apmax", {"fold0": 0.5, "fold1": 0.6}),
+        **runs(*CELL, "ce_averaged", {"fold0": 0.6, "fold1": 0.7}),
+    }
+    wanted = "GINE: apmax (default recipe) against CE, averaged weights −0.1000 (−0.1000 to −0.1000), above in 0"
+    assert any(wanted in said for said in sentences(table6(lines)))
+
+
 def test_what_is_missing_is_named():
     summary = table6(runs(*CELL, "ce", {"fold0": 0.2}), rows=["ce", "soap", "apmax"])
     assert unfinished(summary) == [

@@ -70,6 +70,7 @@ class Method:
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     tunes: tuple[str, ...] = ("lr", "weight_decay")
     like: str | None = None
+    control: str | None = None
     without: tuple[str, ...] = ()
     of: str | None = None
     members: int = 1

@@ -112,17 +112,17 @@ def sentences(summary: Summary) -> list[str]:
 
 
 def variants(summary: Summary) -> list[str]:
-    """Return how a row stands to the one that it varies, where the table compares them with something else."""
+    """Return how a row stands to the one that it varies, or to its control: the table compares both with the base."""
     said = []
-    for row in summary.rows:
-        like = summary.grid.methods[row].like
-        if like not in summary.rows or like == summary.base:
+    methods = [summary.grid.methods[row] for row in summary.rows]
+    for row, against in [(method.name, other) for method in methods for other in (method.like, method.control)]:
+        if against is None or against not in summary.rows or against == summary.base:
             continue
         for cell in summary.begun:
-            own, other = (summary.entries[cell[0], cell[1], name] for name in (row, like))
+            own, other = (summary.entries[cell[0], cell[1], name] for name in (row, against))
             paired = with_paired(own, other).paired
             if paired:
-                labels = [summary.grid.methods[name].label for name in (row, like)]
+                labels = [summary.grid.methods[name].label for name in (row, against)]
                 said.append(
                     f"{name_of(summary, cell)}: {labels[0]} against {labels[1]} {difference(paired['auprc'])}, "
                     f"above in {won(paired['auprc'])} runs."
