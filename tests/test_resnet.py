@@ -175,3 +175,13 @@ def test_gradient_reaches_every_parameter():
     model = resnet18(width=4)
     model(torch.randn(4, 3, 32, 32)).sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_the_order_of_the_channels_in_memory_does_not_matter():
+    torch.manual_seed(0)
+    model = resnet18(width=4).eval()
+    images = torch.randn(3, 3, 32, 32)
+    assert model.layer1[0].conv1.weight.is_contiguous(memory_format=torch.channels_last)
+    expected = model(images)
+    torch.testing.assert_close(model(images.contiguous(memory_format=torch.channels_last)), expected)
+    torch.testing.assert_close(model.to(memory_format=torch.contiguous_format)(images), expected)

@@ -10,7 +10,7 @@ from torch import nn
 
 from apmax import metrics
 from apmax.config import ExactHead, Optimizer, Stage
-from apmax.train import Ensemble, epochs, fit, predict
+from apmax.train import Ensemble, building, epochs, fit, predict
 from apmax.train.averaging import Average
 from apmax.train.selection import Candidate, Selection, is_over, smoothed
 from small_training import FEATURES, TRAIN, VALID, network, run_of, same, train, weights
@@ -222,3 +222,27 @@ def test_the_first_member_is_the_run_without_an_ensemble():
 def test_epochs_refuses_an_ensemble_and_names_fit():
     with pytest.raises(ValueError, match="call fit"):
         epochs(network(), (TRAIN, VALID), run_of(ensemble=2))
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_adam_in_one_pass_is_adam(name):
+    config = Optimizer(name=name, lr=0.01, weight_decay=0.1, amsgrad=True)
+    torch.manual_seed(0)
+    one, other = nn.Linear(3, 1).double(), nn.Linear(3, 1).double()
+    other.load_state_dict(one.state_dict())
+    fused = building.build_optimizer(config, one, nn.Identity())
+    assert fused.defaults["fused"]
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[name]
+    plain = kind(other.parameters(), lr=0.01, weight_decay=0.1, amsgrad=True, fused=False, foreach=False)
+    x = torch.randn(20, 3, dtype=torch.float64)
+    for _ in range(5):
+        for model, optimizer in ((one, fused), (other, plain)):
+            optimizer.zero_grad()
+            model(x).square().sum().backward()
+            optimizer.step()
+    torch.testing.assert_close(one.weight, other.weight, rtol=1e-12, atol=1e-12)
+
+
+def test_off_the_cpu_torch_chooses_how_adam_goes_through_the_parameters():
+    optimizer = building.build_optimizer(Optimizer(name="adam"), nn.Linear(3, 1, device="meta"), nn.Identity())
+    assert not optimizer.defaults["fused"]

