@@ -10,7 +10,7 @@ from apmax.experiments import grid, searches
 def runs(data: str, model: str, method: str, values: dict[str | int, float | None], **more: Any) -> dict[str, Any]:
     """Return result lines by key: a test AUPRC for each split (or seed), None for a run that diverged.
 
-    AP is 0.01 above AUPRC, so that the two cannot be taken for each other.
+    AP is half as far from 1 as AUPRC, so that neither the two nor their differences can be taken for each other.
     """
     lines = {}
     for search in searches(grid(), [(data, model)], [method]):
@@ -27,7 +27,7 @@ def ended(value: float | None) -> dict[str, Any]:
     """Return how a run ended."""
     if value is None:
         return {"diverged": "loss is nan", "valid": None, "test": None}
-    quality = {"rows": 200, "positives": 4, "ap": round(value + 0.01, 6), "auprc": value, "auroc": 0.9}
+    quality = {"rows": 200, "positives": 4, "ap": round((1 + value) / 2, 6), "auprc": value, "auroc": 0.9}
     facts = {"chosen": {"stage": 1, "epoch": 7}, "epochs": 60, "seconds": 90.0, "version": "0.1.0", "commit": "abc1234"}
     return {**facts, "valid": quality, "test": quality}
 

@@ -23,7 +23,7 @@ def entry(lines, method, **asked):
 def test_mean_and_deviation_are_those_of_the_sample():
     found = entry(runs(*CELL, "ce", {"fold0": 0.2, "fold1": 0.4, "fold2": 0.6}), "ce")
     assert found.spread() == pytest.approx((0.4, 0.2, 3))
-    assert found.spread("ap") == pytest.approx((0.41, 0.2, 3))
+    assert found.spread("ap") == pytest.approx((0.7, 0.1, 3))
 
 
 def test_one_run_has_no_deviation():
@@ -43,6 +43,7 @@ def test_difference_is_over_the_runs_that_both_have():
     # Differences 0.1 and 0.3: mean 0.2, deviation 0.2 / √2; t(0.975, 1) = 12.7062.
     assert (paired.difference, paired.low, paired.high) == pytest.approx((0.2, 0.2 - 1.27062, 0.2 + 1.27062), abs=1e-5)
     assert (paired.won, paired.cells) == (2, 2)
+    assert entry(lines, "soap").paired["ap"].difference == pytest.approx(0.1)
 
 
 def test_base_has_no_difference_to_itself():

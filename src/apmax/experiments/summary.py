@@ -214,5 +214,7 @@ def entry_of(plan: Sequence[Search], lines: Lines, printed: Printed | None) -> E
 def with_paired(entry: Entry, base: Entry) -> Entry:
     """Return the entry with its differences to the base over the runs that both have."""
     both = [where for where in entry.values if where in base.values]
-    pairs = {name: ([e.values[where][name] for where in both] for e in (entry, base)) for name in METRICS}
-    return replace(entry, paired={name: compare(*values) for name, values in pairs.items()} if both else {})
+    if not both:
+        return entry
+    paired = {name: compare(*([e.values[where][name] for where in both] for e in (entry, base))) for name in METRICS}
+    return replace(entry, paired=paired)
