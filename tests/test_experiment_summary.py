@@ -207,6 +207,11 @@ def test_the_recipe_is_compared_with_its_control_not_with_ce_alone():
     assert any(wanted in said for said in sentences(table6(lines)))
 
 
+def test_nothing_is_said_of_a_control_that_was_not_run():
+    lines = {**runs(*CELL, "ce", {"fold0": 0.1}), **runs(*CELL, "apmax", {"fold0": 0.5})}
+    assert not any("against" in said for said in sentences(table6(lines)))
+
+
 def test_what_is_missing_is_named():
     summary = table6(runs(*CELL, "ce", {"fold0": 0.2}), rows=["ce", "soap", "apmax"])
     assert unfinished(summary) == [

@@ -214,7 +214,8 @@ def entry_of(plan: Sequence[Search], lines: Lines, printed: Printed | None) -> E
 def with_paired(entry: Entry, base: Entry) -> Entry:
     """Return the entry with its differences to the base over the runs that both have."""
     both = [where for where in entry.values if where in base.values]
-    if not both:
-        return entry
-    paired = {name: compare(*([e.values[where][name] for where in both] for e in (entry, base))) for name in METRICS}
+    paired = {}
+    for name in METRICS if both else ():
+        own, other = ([each.values[where][name] for where in both] for each in (entry, base))
+        paired[name] = compare(own, other)
     return replace(entry, paired=paired)
