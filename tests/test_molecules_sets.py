@@ -29,7 +29,7 @@ def test_content_is_that_of_the_recorded_digest(name):
 @pytest.mark.data
 @needs_data
 def test_aicures_folds_cover_every_molecule(tmp_path):
-    for fold in ("fold0", "fold5"):
+    for fold in ("fold0", "fold5", "random0", "random9"):
         parts = load("aicures", split=fold, cache=tmp_path)
         assert sum(map(len, (parts.train, parts.valid, parts.test))) == 2097 - len(parts.report.unreadable)
         assert sum(int(part.labels.sum()) for part in (parts.train, parts.valid, parts.test)) == 48

@@ -28,7 +28,7 @@ def test_every_table_of_the_paper_belongs_to_an_item():
         ("graph", 6, NINE),
         ("mixed", 4, NINE),
         ("imbalance_ratio", 12, NINE),
-        ("aicures_full", 3, NINE),
+        ("aicures_full", 6, NINE),
         ("surrogates", 8, grid().items["table4"].rows),
     ],
 )
@@ -67,7 +67,11 @@ def test_soap_is_the_best_of_the_paper_but_where_a_note_says_otherwise():
         for data, model in {key[:2] for key in values}:
             best = max(NINE, key=lambda method, at=(data, model), of=values: of[at[0], at[1], method].mean)
             beaten |= {(data, model, best)} - {(data, model, "soap")}
-    assert beaten == {("aicures", "ml-mpnn", "ldam"), ("toxcast-t12", "gine", "cb_ce")}
+    # The random splits of AICURES stand beside the same numbers as the folds.
+    assert beaten - {("aicures-random", "ml-mpnn", "ldam")} == {
+        ("aicures", "ml-mpnn", "ldam"),
+        ("toxcast-t12", "gine", "cb_ce"),
+    }
     notes = " ".join(paper()["aicures_full"].notes + paper()["imbalance_ratio"].notes)
     assert "0.6725" in notes
     assert "0.0385" in notes

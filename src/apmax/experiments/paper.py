@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from itertools import product
 from typing import Any, NamedTuple
 
 
@@ -37,12 +38,14 @@ class PaperTable:
 def read(entry: Mapping[str, Any]) -> PaperTable:
     """Return the table that a plain entry of `paper.json` describes."""
     values = {}
+    covers = entry.get("covers", {})
     for data, models in entry["cells"].items():
         for model, rows in models.items():
             for row, value in rows.items():
-                # One printed number may stand for several of our rows: the paper tuned what tells them apart.
-                for method in entry.get("covers", {}).get(row, [row]):
-                    values[data, model, method] = Printed(*value)
+                # One printed number may stand for several of our rows or data sets: the paper tuned what tells the rows
+                # apart, and did not publish its splits.
+                for own, method in product(covers.get(data, [data]), covers.get(row, [row])):
+                    values[own, model, method] = Printed(*value)
     for slip in entry.get("misprints", ()):
         values[slip["data"], slip["model"], slip["method"]] = Printed(*slip["read"])
     return PaperTable(values, entry["runs"], entry["over"], tuple(entry["notes"]))

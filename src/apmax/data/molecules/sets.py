@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from os import PathLike
@@ -13,7 +13,7 @@ from apmax.data.molecules.dataset import MoleculeDataset
 from apmax.data.molecules.reading import Report, read_molecules
 from apmax.data.molecules.table import read_table
 from apmax.data.sources import locate
-from apmax.data.splits import load_split
+from apmax.data.splits import load_split, random_split
 
 _AUTHORS = (
     "https://raw.githubusercontent.com/divelab/MoleculeX/83289899312b21ae3a48756e6066b4a7fe7ae93a/"
@@ -31,6 +31,7 @@ class MoleculeSet:
         tasks: Its label columns; the first is the default.
         split: The pattern of its split files, with a place for the split's name.
         splits: The names of its splits; the first is the default.
+        drawn: Those of its splits that have no file: drawn by `random_split`, with the seed by name.
         digest: SHA-256 of its SMILES and labels (`content_digest`), whatever the file's form.
         url: Its public home, where there is one.
         width: The paper's hidden width.
@@ -43,6 +44,7 @@ class MoleculeSet:
     digest: str
     url: str | None = None
     width: int = 64
+    drawn: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ TOX21_TASKS = (
     "SR-p53",
 )
 RANDOM = ("random122", "random123", "random124")
+FOLDS = tuple(f"fold{fold}" for fold in range(10))
+DRAWN = {f"random{seed}": seed for seed in range(10)}
 
 DATASETS: dict[str, MoleculeSet] = {
     "hiv": MoleculeSet(
@@ -111,7 +115,8 @@ DATASETS: dict[str, MoleculeSet] = {
         file="aicures/pseudomonas.csv.gz",
         tasks=("activity",),
         split="aicures/split_official_cv_{}.npz",
-        splits=tuple(f"fold{fold}" for fold in range(10)),
+        splits=(*FOLDS, *DRAWN),
+        drawn=DRAWN,
         digest="1fe4cc1dd9182979ca169105d34f255eddd87c97c2fc8ca3ee6d17385d622023",
     ),
 }
@@ -158,8 +163,9 @@ def load(
             raise ValueError(f"{entry.url} does not hold the {name} set of the paper: its digest is {found}")
 
     path = locate(entry.file, data_dir, url=entry.url, verify=verify, download=download)
-    rows = load_split(locate(entry.split.format(part), data_dir))
+    rows = None if part in entry.drawn else load_split(locate(entry.split.format(part), data_dir))
     data, report = read_molecules(path, targets=columns, cache=cache, levels=levels, workers=workers, progress=progress)
+    rows = rows or random_split(report.total, seed=entry.drawn[part])
     return Parts(
         train=data.at_table_rows(rows.train),
         valid=data.at_table_rows(rows.valid),
