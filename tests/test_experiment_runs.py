@@ -321,6 +321,15 @@ def test_data_that_is_not_there_ends_the_plan_with_its_reason(tmp_path):
     assert not (tmp_path / "results").exists()
 
 
+def test_a_run_that_fails_is_named_and_its_traceback_kept(tmp_path):
+    (tmp_path / "cifar10").mkdir()
+    np.savez(tmp_path / "cifar10" / "cifar10_imbalanced.npz", x_train=np.zeros(3))
+    plan = searches(tiny_grid(), CELL, ["ce"])
+    with pytest.raises(WorkerError, match=r"cifar10 narrow ce seed 0: \w+Error: .*traceback is in .*traceback.txt"):
+        list(run_plan(plan, Results(tmp_path / "results"), place(tmp_path, tmp_path), workers=1))
+    assert "parts_of" in (tmp_path / "work" / "traceback.txt").read_text()
+
+
 def stop_the_worker(states):
     for state in states:
         if state.workers[0].epoch == 1:

@@ -7,17 +7,20 @@ import os
 import queue
 import signal
 import subprocess
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from apmax import __version__
+from apmax.checkpoint import write_atomic
 from apmax.experiments.plan import Search
 from apmax.experiments.results import Results
 from apmax.experiments.running import Place
 from apmax.experiments.working import Progress, work
 
 LISTEN_SECONDS = 0.5
+TRACEBACK = "traceback.txt"
 
 
 class State(NamedTuple):
@@ -101,8 +104,11 @@ def begin(number: int, plan: Sequence[Search], folder: Path, place: Place, threa
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the parent's, which ends us by SIGTERM
     parent = multiprocessing.parent_process()
+    at: str | None = None
 
     def say(news: Progress) -> None:
+        nonlocal at
+        at = news.label
         if parent is not None and not parent.is_alive():
             # Killed outright, it could not tell us to stop.
             os.kill(os.getpid(), signal.SIGTERM)
@@ -111,7 +117,17 @@ def begin(number: int, plan: Sequence[Search], folder: Path, place: Place, threa
     try:
         work(plan, Results(folder), place, say=say)
     except Exception as error:
-        said.put((number, " ".join(f"{type(error).__name__}: {error}".split())))
+        said.put((number, failure(error, at, place.work)))
+
+
+def failure(error: Exception, run: str | None, folder: Path) -> str:
+    """Say in one line which run failed and why; where only the traceback would tell, it is kept in a file."""
+    text = " ".join(f"{f'{run}: ' if run else ''}{type(error).__name__}: {error}".split())
+    if isinstance(error, (FileNotFoundError, ImportError)):
+        return text
+    path = folder / TRACEBACK
+    write_atomic(path, "".join(traceback.format_exception(error)).encode())
+    return f"{text} (the traceback is in {path})"
 
 
 def origin() -> dict[str, str]:
