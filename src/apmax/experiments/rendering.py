@@ -140,7 +140,7 @@ def page(document: Document, figures: tuple[str, ...] = ()) -> str:
 
 
 def html_table(block: Block) -> str:
-    """Return a table with a heading that stays in sight."""
+    """Return a table that scrolls sideways within the page, its first column always in sight."""
     head = "".join(f"<th scope='col'>{html.escape(name)}</th>" for name in block.columns)
     body = []
     for number, row in enumerate(block.rows):
@@ -148,7 +148,8 @@ def html_table(block: Block) -> str:
         kind = " class='ours first'" if is_separated(block, number) else " class='ours'" if row.ours else ""
         cells = "".join(f"<td>{html_field(field)}</td>" for field in fields)
         body.append(f"<tr{kind}><th scope='row'>{html.escape(text_of(name))}</th>{cells}</tr>")
-    return f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n" + "\n".join(body) + "\n</tbody></table>"
+    rows = "\n".join(body)
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>'
 
 
 def html_field(field: Field) -> str:
