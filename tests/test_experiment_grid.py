@@ -199,6 +199,23 @@ def test_unknown_names_are_refused():
         grid().cells(grid().items["table3"], data=["aicures"], models=["resnet18"])
     with pytest.raises(ValueError, match="split must be one of those of hiv"):
         searches(grid(), [("hiv", "gine")], ["ce"], splits=["fold0"])
+    with pytest.raises(ValueError, match="splits must be one of scaffold122"):
+        grid().cells(item, data=["hiv"], splits=["fold0"])
+
+
+def test_splits_leave_the_data_sets_that_have_them():
+    cells = grid().cells(grid().items["table6"], models=["gine"], splits=["fold0", "fold1"])
+    assert cells == [("aicures", "gine")]
+    plan = searches(grid(), [("aicures", "gine"), ("aicures-random", "gine")], ["ce"], splits=["fold0", "random3"])
+    assert [(search.data, search.split) for search in plan] == [("aicures", "fold0"), ("aicures-random", "random3")]
+
+
+def test_with_the_largest_budget_every_row_of_a_table_is_tuned_over_as_many_configurations():
+    most = grid().budgets["paper"]
+    for cell in (("aicures", "gine"), ("cifar10", "narrow")):
+        for row in grid().items["table1"].rows:
+            (search, *_) = searches(grid(), [cell], [row], budget=most)
+            assert len(search.tuning) == most, row
 
 
 @pytest.mark.parametrize(

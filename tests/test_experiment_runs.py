@@ -21,7 +21,7 @@ from apmax.experiments import Place, Results, WorkerError, origin, run_plan, sea
 from apmax.experiments.claims import claimed
 from apmax.experiments.grid import read
 from apmax.experiments.results import HISTORIES, LINES, append
-from apmax.experiments.running import TRACE, curve, is_traced, quality, read_scores, read_trace, run_trial
+from apmax.experiments.running import TRACE, curve, history, is_traced, quality, read_scores, read_trace, run_trial
 from apmax.experiments.working import needed, work
 
 if sys.version_info >= (3, 11):
@@ -65,7 +65,18 @@ def run_here(plan, tmp_path, data_dir):
 
 
 def test_every_kind_of_row_comes_to_a_result(tmp_path, data_dir):
-    methods = ["ce", "soap", "auc_m", "ldam", "apmax", "ce_continued", "ce_averaged", "exact_head", "ce_ensemble"]
+    methods = [
+        "ce",
+        "soap",
+        "auc_m",
+        "ldam",
+        "apmax",
+        "ce_joint",
+        "ce_continued",
+        "ce_averaged",
+        "exact_head",
+        "ce_ensemble",
+    ]
     plan = searches(tiny_grid(), CELL, methods)
     results, _ = run_here(plan, tmp_path, data_dir)
     final = {search.method: results.get(search.final(results.lines)[0].key) for search in plan}
@@ -194,6 +205,14 @@ def test_an_epoch_that_was_checkpointed_but_not_traced_is_traced_when_the_run_go
     assert checkpoint.load(where.folder(trial) / "checkpoint.pt")["epoch"] == 2
     assert list(whole) == [1, 2]
     assert read_trace(where.folder(trial)) == whole
+
+
+def test_epochs_of_two_stages_are_traced_apart(tmp_path, data_dir):
+    trial, where = searches(tiny_grid(), CELL, ["apmax"])[0].tuning[0], place(tmp_path, data_dir)
+    run_trial(trial, where, trace=True)
+    first, second = (stage.epochs for stage in trial.stages)
+    assert list(read_trace(where.folder(trial))) == list(range(1, first + second + 1))
+    assert len(set(history(trial, where)["test_auprc"])) > max(first, second)
 
 
 def test_only_what_the_figure_of_convergence_shows_is_traced():

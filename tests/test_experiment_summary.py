@@ -207,6 +207,48 @@ def test_the_recipe_is_compared_with_its_control_not_with_ce_alone():
     assert any(wanted in said for said in sentences(table6(lines)))
 
 
+def test_the_recipe_without_its_loss_is_a_control_too_and_equal_runs_are_not_lost_ones():
+    lines = {
+        **runs(*CELL, "apmax", {"fold0": 0.5, "fold1": 0.6, "fold2": 0.7, "fold3": 0.1}),
+        **runs(*CELL, "ce_joint", {"fold0": 0.5, "fold1": 0.6, "fold2": 0.5, "fold3": 0.2}),
+    }
+    (said,) = (each for each in sentences(table6(lines)) if "against apmax without its AP loss" in each)
+    assert said.endswith("above in 1 of 4, equal in 2.")
+
+
+def test_runs_of_the_recipe_that_kept_cross_entropy_are_counted():
+    lines = runs(*CELL, "apmax", {"fold0": 0.5, "fold1": 0.6, "fold2": 0.7})
+    for line, stage in zip(lines.values(), (1, 2, 1), strict=True):
+        line["chosen"] = {"stage": stage, "epoch": 3}
+    assert any(
+        "in 2 of 3 runs validation chose an epoch of its first stage" in each for each in sentences(table6(lines))
+    )
+
+
+def test_a_printed_number_beside_two_data_sets_is_counted_once():
+    lines = {}
+    for data, prefix in (("aicures", "fold"), ("aicures-random", "random")):
+        for method, value in (("ce", 0.4), ("soap", 0.5)):
+            lines |= runs(data, "gine", method, {f"{prefix}{k}": value for k in range(10)})
+    cells = [("aicures", "gine"), ("aicures-random", "gine")]
+    summary = summarise(grid(), grid().items["table6"], lines, cells=cells)
+    (soap,) = (score for score in scores(summary.entries, "ce") if score.method == "soap")
+    assert (soap.cells, soap.printed, soap.printed_above) == (2, 1, 1)
+    assert agreement(summary.entries.values())[0].startswith("Of 2 means that the paper has too")
+    assert all(summary.entries[data, "gine", "ce"].printed for data in ("aicures", "aicures-random"))
+
+
+def test_an_item_of_variants_says_nothing_of_methods_that_are_none():
+    lines = {
+        **runs(*CELL, "soap", {"fold0": 0.1}),
+        **runs(*CELL, "soap_corrected", {"fold0": 0.2}),
+        **runs(*CELL, "apmax", {"fold0": 0.5}),
+    }
+    said = sentences(summarise(grid(), grid().items["prevalence"], lines, cells=[CELL]))
+    assert any(each.startswith("SOAP, prevalence-corrected: above SOAP in 1 of 1 cell") for each in said)
+    assert not any(each.startswith("apmax") for each in said)
+
+
 def test_nothing_is_said_of_a_control_that_was_not_run():
     lines = {**runs(*CELL, "ce", {"fold0": 0.1}), **runs(*CELL, "apmax", {"fold0": 0.5})}
     assert not any("against" in said for said in sentences(table6(lines)))

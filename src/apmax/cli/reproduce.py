@@ -57,7 +57,7 @@ def reproduce(
     for row in rows:
         validation.choice("methods", row, entry.rows)
     count = grid().budgets[validation.choice("budget", budget, grid().budgets)]
-    cells = grid().cells(entry, data=names(dataset), models=names(model))
+    cells = grid().cells(entry, data=names(dataset), models=names(model), splits=names(splits))
     plan = searches(grid(), cells, rows, budget=count, seeds=seeds, splits=names(splits))
     results = Results(out)
     if not only_tables:

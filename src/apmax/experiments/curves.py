@@ -19,6 +19,7 @@ STYLES: dict[str, tuple[str, str]] = {
     "ce": (BLACK, "-"),
     "soap": (ORANGE, "-"),
     "apmax": (BLUE, "-"),
+    "ce_averaged": (GREY, "-"),
     "smooth_ap": (GREEN, "-"),
     "fast_ap": (PURPLE, "-"),
     "minmax": (SKY, "-"),
@@ -143,6 +144,7 @@ def precision_recall(summary: Summary, histories: Histories) -> Any:  # noqa: AR
         place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "alignment": "left"}
         axes.legend(frameon=False, fontsize=8, title="test AUPRC", title_fontsize=8, **place)
         tidy(axes)
+    figure.supxlabel("The best precision at or beyond each recall.", fontsize=8, color=GREY)
     return figure
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from apmax import extras, validation
 
-SCHEMES = ("first", "second", "continued", "recipe", "averaged", "head", "ensemble")
+SCHEMES = ("first", "second", "continued", "recipe", "joint_ce", "averaged", "head", "ensemble")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Method:
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     tunes: tuple[str, ...] = ("lr", "weight_decay")
     like: str | None = None
-    control: str | None = None
+    controls: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     of: str | None = None
     members: int = 1
@@ -88,19 +88,31 @@ class Grid:
     methods: Mapping[str, Method]
 
     def cells(
-        self, item: Item, *, data: Sequence[str] | None = None, models: Sequence[str] | None = None
+        self,
+        item: Item,
+        *,
+        data: Sequence[str] | None = None,
+        models: Sequence[str] | None = None,
+        splits: Sequence[str] | None = None,
     ) -> list[tuple[str, str]]:
         """Return the (data set, network) pairs of an item, those wanted, where the field is the same.
 
+        Of splits only the data sets that have one of them are wanted.
+
         Raises:
-            ValueError: A data set or network that the item does not have, or that do not go together.
+            ValueError: A data set, network or split that the item does not have, or that do not go together.
         """
         for argument, wanted, known in (("dataset", data, item.data), ("model", models, item.models)):
             for name in wanted or ():
                 validation.choice(argument, name, known)
+        wanted_data = item.data if data is None else data
+        known_splits = dict.fromkeys(split for name in wanted_data for split in self.data[name].splits if split)
+        for split in splits or ():
+            validation.choice("splits", split, known_splits)
         pairs = [
             (name, model)
-            for name in (item.data if data is None else data)
+            for name in wanted_data
+            if splits is None or set(splits) & set(self.data[name].splits)
             for model in (item.models if models is None else models)
             if self.data[name].domain == self.models[model].domain
         ]

@@ -161,7 +161,7 @@ def readme_block(found: Sequence[Summary], count: int, histories: Histories) -> 
     parts = [OPENING]
     if found:
         parts.append(
-            f"{plural(count, 'result')} of `apmax reproduce` so far, each beside the paper's number, in "
+            f"{plural(count, 'result')} of `apmax reproduce` so far, beside the paper's numbers where it has them, in "
             f"[docs/results.md](docs/results.md): {', '.join(dict.fromkeys(s.item.name for s in found))}."
         )
         parts += overall(grid(), found)

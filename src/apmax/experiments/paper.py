@@ -24,12 +24,14 @@ class PaperTable:
 
     Args:
         values: By (data set, network, method); misprints are replaced by what was meant, which a note says.
+        repeated: Those of the keys whose number stands under another key as well, which is the one to count.
         runs: Over how many runs, or None where the paper does not say.
         over: Whether those are "runs" of one split or "splits".
         notes: What a reader must know beside the numbers.
     """
 
     values: Mapping[tuple[str, str, str], Printed]
+    repeated: frozenset[tuple[str, str, str]]
     runs: int | None
     over: str
     notes: tuple[str, ...]
@@ -37,18 +39,22 @@ class PaperTable:
 
 def read(entry: Mapping[str, Any]) -> PaperTable:
     """Return the table that a plain entry of `paper.json` describes."""
-    values = {}
+    values: dict[tuple[str, str, str], Printed] = {}
+    repeated: set[tuple[str, str, str]] = set()
     covers = entry.get("covers", {})
     for data, models in entry["cells"].items():
         for model, rows in models.items():
             for row, value in rows.items():
                 # One printed number may stand for several of our rows or data sets: the paper tuned what tells the rows
                 # apart, and did not publish its splits.
-                for own, method in product(covers.get(data, [data]), covers.get(row, [row])):
-                    values[own, model, method] = Printed(*value)
+                keys = [
+                    (own, model, method) for own, method in product(covers.get(data, [data]), covers.get(row, [row]))
+                ]
+                values |= dict.fromkeys(keys, Printed(*value))
+                repeated |= set(keys[1:])
     for slip in entry.get("misprints", ()):
         values[slip["data"], slip["model"], slip["method"]] = Printed(*slip["read"])
-    return PaperTable(values, entry["runs"], entry["over"], tuple(entry["notes"]))
+    return PaperTable(values, frozenset(repeated), entry["runs"], entry["over"], tuple(entry["notes"]))
 
 
 @cache

@@ -94,15 +94,14 @@ def searches(
     """Return what fills these cells, replicate by replicate, so that whole comparisons come first.
 
     Raises:
-        ValueError: A split that a data set does not have.
+        ValueError: A data set has none of the splits.
     """
     found = []
     for data, model in cells:
         entry = grid.data[data]
-        for name in splits or ():
-            if name not in entry.splits:
-                known = ", ".join(str(split) for split in entry.splits)
-                raise ValueError(f"split must be one of those of {data} ({known}), got {name!r}")
+        if splits is not None and not set(splits) & set(entry.splits):
+            known = ", ".join(str(split) for split in entry.splits)
+            raise ValueError(f"split must be one of those of {data} ({known}), got {', '.join(splits)!r}")
         for number, split in enumerate(entry.splits):
             if splits is not None and split not in splits:
                 continue

@@ -48,7 +48,10 @@ def scores(entries: Entries, base: str) -> list[Score]:
         printed = [
             entry.printed.mean > other.mean
             for cell, entry in own.items()
-            if entry.printed is not None and cell in bases and (other := bases[cell].printed) is not None
+            if entry.printed is not None
+            and not entry.repeated
+            and cell in bases
+            and (other := bases[cell].printed) is not None
         ]
         found.append(
             Score(
@@ -96,10 +99,14 @@ def sentences(summary: Summary) -> list[str]:
     if summary.base is None:
         return []
     base = summary.grid.methods[summary.base].label
+    varies = any(summary.grid.methods[row].like for row in summary.rows)
     said = []
     for score in scores(summary.entries, summary.base):
         method = summary.grid.methods[score.method]
         if method.name not in ("soap", "apmax") and len(summary.rows) > 8:
+            continue
+        if varies and method.like is None:
+            # Another method beside the variants: what it is compared with is not what the item is about.
             continue
         text = f"{method.label}: above {base} in {score.above} of {plural(score.cells, 'cell')}"
         if score.unfinished:
@@ -108,14 +115,14 @@ def sentences(summary: Summary) -> list[str]:
         if score.printed:
             text += f" In the paper: above in {score.printed_above} of {score.printed} of them."
         said.append(text)
-    return [*said, *variants(summary), *agreement(summary.entries.values())]
+    return [*said, *variants(summary), *kept_cross_entropy(summary), *agreement(summary.entries.values())]
 
 
 def variants(summary: Summary) -> list[str]:
     """Return how a row stands to the one that it varies, or to its control: the table compares both with the base."""
     said = []
     methods = [summary.grid.methods[row] for row in summary.rows]
-    for row, against in [(method.name, other) for method in methods for other in (method.like, method.control)]:
+    for row, against in [(method.name, other) for method in methods for other in (method.like, *method.controls)]:
         if against is None or against not in summary.rows or against == summary.base:
             continue
         for cell in summary.begun:
@@ -125,14 +132,31 @@ def variants(summary: Summary) -> list[str]:
                 labels = [summary.grid.methods[name].label for name in (row, against)]
                 said.append(
                     f"{name_of(summary, cell)}: {labels[0]} against {labels[1]} {difference(paired['auprc'])}, "
-                    f"above in {won(paired['auprc'])} runs."
+                    f"above in {won(paired['auprc'])}."
+                )
+    return said
+
+
+def kept_cross_entropy(summary: Summary) -> list[str]:
+    """Return in how many runs of a recipe validation chose a model of its first stage, which no AP loss has touched."""
+    said = []
+    for method in (summary.grid.methods[row] for row in summary.rows):
+        if method.scheme != "recipe":
+            continue
+        for cell in summary.begun:
+            lines = [line for line in summary.entries[*cell, method.name].lines.values() if "chosen" in line]
+            first = sum(line["chosen"]["stage"] == 1 for line in lines)
+            if first:
+                said.append(
+                    f"{name_of(summary, cell)}: {method.label}: in {first} of {plural(len(lines), 'run')} validation chose "
+                    "an epoch of its first stage, cross-entropy with averaged weights: no AP loss is in these models."
                 )
     return said
 
 
 def agreement(entries: Iterable[Entry]) -> list[str]:
     """Return how our means stand to the paper's, or nothing where there are none to compare."""
-    standings = [entry.standing for entry in entries if entry.standing is not None]
+    standings = [entry.standing for entry in entries if entry.standing is not None and not entry.repeated]
     if not standings:
         return []
     within, above, below = (standings.count(name) for name in ("within", "above", "below"))

@@ -18,6 +18,7 @@ from apmax import checkpoint, metrics
 from apmax.checkpoint import previous, write_atomic
 from apmax.config import Checkpoints, Objective, Run
 from apmax.experiments.parts import Parts, network_of, parts_of
+from apmax.experiments.schemes import Stages
 from apmax.experiments.settings import resolve
 from apmax.experiments.trial import Trial, tuned_choices
 from apmax.train import DivergedError, epochs, predict, read_records
@@ -101,15 +102,14 @@ def trained(
         weights = torch.load(place.folder(trial.first) / "model.pt", weights_only=True)
         model.load_state_dict(weights)
     run = run_of(trial)
-    most = sum(stage.epochs for stage in run.stages)
-    done = 0
+    most = epoch_of_all(trial.stages, len(trial.stages), 0)
     records_to_come = epochs(model, (parts.train, parts.valid), run, directory=folder, resume=True)
     if trace:
-        catch_up(folder, model, parts)
+        catch_up(folder, model, parts, trial.stages)
     for record in records_to_come:
-        done = record.epoch + sum(stage.epochs for stage in run.stages[: record.stage_number])
+        done = epoch_of_all(trial.stages, record.stage_number, record.epoch)
         if trace:
-            add_trace(folder, record.epoch, model, parts)
+            add_trace(folder, done, model, parts)
         if report is not None:
             report(done, most)
     records = read_records(folder)
@@ -120,6 +120,11 @@ def trained(
         "seconds": round(sum(record.seconds for record in records), 1),
     }
     return {part: predict(model, getattr(parts, part)) for part in ("valid", "test")}, facts
+
+
+def epoch_of_all(stages: Stages, stage: int, epoch: int) -> int:
+    """Return the number of an epoch of a stage when those of the stages before are counted too."""
+    return epoch + sum(each.epochs for each in stages[:stage])
 
 
 def run_of(trial: Trial) -> Run:
@@ -154,15 +159,16 @@ def read_trace(folder: Path) -> dict[int, float]:
     return {entry["epoch"]: entry["test_auprc"] for entry in entries}
 
 
-def catch_up(folder: Path, model: nn.Module, parts: Parts) -> None:
+def catch_up(folder: Path, model: nn.Module, parts: Parts, stages: Stages) -> None:
     """Note the epoch whose checkpoint was written but whose test part was not scored yet when the run was killed."""
     path = folder / "checkpoint.pt"
     if not (path.exists() or previous(path).exists()):
         return
     state = checkpoint.load(path)
-    if state["epoch"] and not state["batch"] and state["epoch"] not in read_trace(folder):
+    done = epoch_of_all(stages, state["stage"], state["epoch"])
+    if state["epoch"] and not state["batch"] and done not in read_trace(folder):
         model.load_state_dict(state["model"])
-        add_trace(folder, state["epoch"], model, parts)
+        add_trace(folder, done, model, parts)
 
 
 def history(trial: Trial, place: Place) -> dict[str, Any] | None:
@@ -178,7 +184,7 @@ def history(trial: Trial, place: Place) -> dict[str, Any] | None:
         "valid_ap": [round(record.valid.ap, 5) if record.valid else None for record in records],
         "train_ap": [round(record.train.ap, 5) if record.train else None for record in records],
         "train_objective": [round(record.train.objective, 5) if record.train else None for record in records],
-        "test_auprc": [traced.get(record.epoch) for record in records],
+        "test_auprc": [traced.get(epoch_of_all(trial.stages, r.stage_number, r.epoch)) for r in records],
     }
 
 

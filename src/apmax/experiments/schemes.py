@@ -69,6 +69,12 @@ def recipe(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001
     return first, second
 
 
+def joint_ce(settings: Settings, loss: str | None) -> Stages:
+    """The recipe with cross-entropy alone in its second stage: what differs from the recipe is the loss."""
+    first, second = recipe(settings, loss)
+    return first, Stage(**{**vars(second), "loss": {"ce": 1.0}})
+
+
 def averaged(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001
     """The recipe's cross-entropy with averaged weights, for all of the recipe's epochs."""
     own = dict(settings["recipe"])
@@ -98,6 +104,7 @@ SCHEMES: dict[str, Callable[[Settings, str | None], Stages]] = {
     "second": second_stage,
     "continued": continued,
     "recipe": recipe,
+    "joint_ce": joint_ce,
     "averaged": averaged,
     "head": head,
 }

@@ -39,6 +39,7 @@ class Entry:
         tuning: Configurations tried and wanted, while the choice among them is open.
         choices: Among how many configurations validation chooses.
         printed: What the paper has there.
+        repeated: The printed number stands beside another of our rows or data sets as well, and is counted there.
         paired: The difference to the base over the runs that both have, by metric.
     """
 
@@ -50,6 +51,7 @@ class Entry:
     tuning: tuple[int, int] | None = None
     choices: int = 1
     printed: Printed | None = None
+    repeated: bool = False
     paired: Mapping[str, Paired] = field(default_factory=dict)
 
     @cached_property
@@ -173,12 +175,12 @@ def summarise(
         for line in lines.values()
         if line["data"] in grid.data and line["model"] in grid.models
     }
-    printed = paper()[item.paper].values if item.paper else {}
+    table = paper()[item.paper] if item.paper else None
     entries: dict[tuple[str, str, str], Entry] = {}
     for data, model in cells:
         own = {row: [s for s in plan if (s.data, s.model, s.method) == (data, model, row)] for row in wanted}
         there = lines if (grid.data[data].source, grid.models[model].network) in places else {}
-        found = {row: entry_of(own[row], there, printed.get((data, model, row))) for row in wanted}
+        found = {row: entry_of(own[row], there, table) for row in wanted}
         for row in rows:
             entries[data, model, row] = found[row] if base in (None, row) else with_paired(found[row], found[base])
     return Summary(grid, item, budget, cells, rows, entries, base, seeds)
@@ -193,12 +195,13 @@ def finished(plan: Sequence[Search], lines: Lines) -> Iterator[tuple[Replicate, 
                 yield (search.split, trial.seed), line
 
 
-def entry_of(plan: Sequence[Search], lines: Lines, printed: Printed | None) -> Entry:
+def entry_of(plan: Sequence[Search], lines: Lines, table: PaperTable | None) -> Entry:
     """Return what is known of a method on a data set and network, all splits together."""
     # Until the configurations of a split are all tried, none of its runs stands in the table.
     opened = [search for search in plan if search.final(lines) is None] if lines else []
     tried = [trial.key in lines for search in opened for trial in search.tuning]
     first = plan[0]
+    key = (first.data, first.model, first.method)
     return Entry(
         data=first.data,
         model=first.model,
@@ -207,7 +210,8 @@ def entry_of(plan: Sequence[Search], lines: Lines, printed: Printed | None) -> E
         lines=dict(finished(plan, lines)),
         tuning=(sum(tried), len(tried)) if any(tried) else None,
         choices=len(first.tuning) if lines else 1,
-        printed=printed,
+        printed=table.values.get(key) if table else None,
+        repeated=table is not None and key in table.repeated,
     )
 
 

@@ -219,8 +219,14 @@ def signed(number: float) -> str:
 
 
 def won(paired: Paired | None) -> str:
-    """Return in how many pairs the difference is above zero."""
-    return f"{paired.won} of {paired.cells}" if paired else ""
+    """Return in how many pairs the difference is above zero, and in how many there is none.
+
+    >>> won(Paired(0.1, -0.05, 0.25, 2, 3)), won(Paired(0.1, -0.05, 0.25, 2, 5, equal=1))
+    ('2 of 3', '2 of 5, equal in 1')
+    """
+    if paired is None:
+        return ""
+    return f"{paired.won} of {paired.cells}" + (f", equal in {paired.equal}" if paired.equal else "")
 
 
 def notes(summary: Summary) -> list[str]:

@@ -13,13 +13,14 @@ from apmax import validation
 
 @dataclass(frozen=True)
 class Paired:
-    """The mean difference over cells with its 95 % interval, and in how many cells it is above zero."""
+    """The mean difference over cells with its 95 % interval, and in how many cells it is above zero, or zero."""
 
     difference: float
     low: float
     high: float
     won: int
     cells: int
+    equal: int = 0
 
 
 def compare(values: Sequence[float], base: Sequence[float]) -> Paired:
@@ -43,7 +44,8 @@ def compare(values: Sequence[float], base: Sequence[float]) -> Paired:
     paired = [own - other for own, other in zip(values, base, strict=True)]
     cells, won, centre = len(paired), sum(d > 0 for d in paired), mean(paired)
     reach = t_quantile(0.975, cells - 1) * stdev(paired) / math.sqrt(cells) if cells > 1 else math.nan
-    return Paired(centre, centre - reach, centre + reach, won, cells)
+    equal = sum(d == 0 for d in paired)
+    return Paired(centre, centre - reach, centre + reach, won, cells, equal)
 
 
 @cache
