@@ -90,4 +90,6 @@ def test_row_is_what_the_results_say(row):
             expected += stats.t.interval(0.95, len(pairs) - 1, mean(differences), stats.sem(differences))
         assert numbers(text) == pytest.approx(expected, abs=6e-5)
         if metric == "auprc":
-            assert fields["Won"] == f"{sum(d > 0 for d in differences)} of {len(pairs)}"
+            equal = sum(d == 0 for d in differences)
+            won = f"{sum(d > 0 for d in differences)} of {len(pairs)}"
+            assert fields["Won"] == (f"{won}, equal in {equal}" if equal else won)

@@ -144,12 +144,13 @@ def kept_cross_entropy(summary: Summary) -> list[str]:
         if method.scheme != "recipe":
             continue
         for cell in summary.begun:
-            lines = [line for line in summary.entries[(*cell, method.name)].lines.values() if "chosen" in line]
+            lines = [line for line in summary.entries[cell[0], cell[1], method.name].lines.values() if "chosen" in line]
             first = sum(line["chosen"]["stage"] == 1 for line in lines)
             if first:
                 said.append(
                     f"{name_of(summary, cell)}: {method.label}: in {first} of {plural(len(lines), 'run')} validation "
-                    "chose an epoch of its first stage, cross-entropy with averaged weights: no AP loss is in these models."
+                    "chose an epoch of its first stage, cross-entropy with averaged weights: no AP loss is in these "
+                    "models."
                 )
     return said
 
