@@ -101,7 +101,7 @@ def begin(number: int, plan: Sequence[Search], folder: Path, place: Place, threa
     import torch
 
     torch.set_num_threads(threads)
-    # Saturated scores have gradients so small that processors take many times as long for them; as zeros they are as good.
+    # Saturated scores have gradients so small that processors take many times as long for them; zeros are as good.
     torch.set_flush_denormal(True)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the parent's, which ends us by SIGTERM
