@@ -54,7 +54,9 @@ def details():
         for label, both in cells.items():
             if f"<summary>{label}: " in line or line == f"**{label}**":
                 cell, columns = both, None
-        if cell and line.startswith("| Method | Runs |"):
+        if not line:
+            columns = None  # a table ends at an empty line
+        elif cell and line.startswith("| Method | Runs |"):
             columns = [each.strip() for each in line.strip("|").split("|")]
         elif cell and columns and line.startswith("| ") and not line.startswith(("|---", "| *ours*")):
             fields = [each.strip() for each in line.strip("|").split("|")]
