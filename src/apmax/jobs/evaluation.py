@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -51,8 +50,8 @@ def evaluate(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> Evaluation:
         positives=positives,
         no_skill=positives / rows,
         ap=metrics.average_precision_interval(given, truth),
-        auprc=auprc_interval(given, truth),
-        auroc=auroc_interval(scores, labels),
+        auprc=metrics.auprc_interval(given, truth),
+        auroc=metrics.auroc_interval(given, truth),
         precision_at={k: metrics.precision_at_k(given, truth, k=k).item() for k in tops},
     )
 
@@ -102,52 +101,6 @@ def evaluate_targets(scores: npt.NDArray[Any], labels: npt.NDArray[Any], names: 
     if not each:
         raise ValueError(f"there is no positive row of {', '.join(map(repr, names))}: AP is undefined")
     return Evaluations(each, len(names) > 1)
-
-
-def auprc_interval(scores: Any, labels: Any, *, confidence: float = 0.95) -> Interval:
-    """Return the trapezoidal AUPRC with the interval `logit(A) ± z·(n₊·A·(1 − A))^(-1/2)` (Boyd, Eng, Page 2013)."""
-    value, positives = metrics.auprc(scores, labels).item(), int(labels.sum())
-    spread = math.inf if value in (0.0, 1.0) else 1 / math.sqrt(max(positives, 1) * value * (1 - value))
-    return _logit_interval(value, spread, confidence)
-
-
-def auroc_interval(scores: Any, labels: Any, *, confidence: float = 0.95) -> Interval:
-    """Return the AUROC with DeLong's variance, the interval taken on the logit scale.
-
-    With `V_i` the share of negatives below positive i (ties half) and `W_j` the share of positives above negative j:
-    `var(A) = var(V)/n₊ + var(W)/n₋` and `logit(A) ± z·sd(A)/(A·(1 − A))`. For a perfect ranking, or a class of
-    one row, nothing is known of the spread, and the interval is (0, 1).
-
-    >>> auroc_interval(np.array([3.0, 1.0, 2.0, 0.0]), np.array([1, 1, 0, 0])).estimate
-    0.75
-    """
-    own = np.asarray(scores, dtype=np.float64)
-    positive = np.asarray(labels) == 1
-    hits, misses = own[positive], own[~positive]
-    if not len(hits) or not len(misses):
-        return Interval(math.nan, math.nan, math.nan, confidence)
-    above = _placed(hits, misses)
-    below = 1 - _placed(misses, hits)
-    value = float(above.mean())
-    if value in (0.0, 1.0) or min(len(hits), len(misses)) < 2:
-        return _logit_interval(value, math.inf, confidence)
-    variance = above.var(ddof=1) / len(hits) + below.var(ddof=1) / len(misses)
-    return _logit_interval(value, math.sqrt(variance) / (value * (1 - value)), confidence)
-
-
-def _placed(values: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return for each value the share of `others` below it, ties half."""
-    ordered = np.sort(others)
-    shares = np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")
-    return np.asarray(shares / (2 * len(others)), dtype=np.float64)
-
-
-def _logit_interval(value: float, spread: float, confidence: float) -> Interval:
-    if math.isinf(spread) or value in (0.0, 1.0):
-        return Interval(value, 0.0, 1.0, confidence)
-    centre, reach = math.log(value) - math.log1p(-value), NormalDist().inv_cdf((1 + confidence) / 2) * spread
-    low, high = ((1 + math.tanh((centre + side * reach) / 2)) / 2 for side in (-1, 1))
-    return Interval(value, low, high, confidence)
 
 
 def _plain(value: Any) -> Any:

@@ -14,7 +14,14 @@ from apmax.metrics.curves import (
     precision_recall_curve,
     recall_at_k,
 )
-from apmax.metrics.intervals import Difference, Interval, average_precision_interval, paired_difference
+from apmax.metrics.intervals import (
+    Difference,
+    Interval,
+    auprc_interval,
+    auroc_interval,
+    average_precision_interval,
+    paired_difference,
+)
 from apmax.metrics.paired import Paired, compare
 
 __all__ = [
@@ -23,7 +30,9 @@ __all__ = [
     "Paired",
     "PrecisionRecallCurve",
     "auprc",
+    "auprc_interval",
     "auroc",
+    "auroc_interval",
     "average_precision",
     "average_precision_interval",
     "compare",

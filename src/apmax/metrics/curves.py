@@ -60,7 +60,11 @@ def auprc(scores: Any, labels: Any, *, sample_weight: Any = None) -> Tensor:
     >>> auprc([0.9, 0.8, 0.7, 0.6], [1, 0, 1, 0])
     tensor(0.7917, dtype=torch.float64)
     """
-    given = sample(scores, labels, sample_weight)
+    return auprc_of(sample(scores, labels, sample_weight))
+
+
+def auprc_of(given: Sample) -> Tensor:
+    """Return the trapezoidal area of a checked sample."""
     positives, negatives = given.positives(), given.negatives()
     precision = []
     for ties in (True, False):

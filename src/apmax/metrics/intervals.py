@@ -1,4 +1,4 @@
-"""How sure an average precision is, and whether one model is better than another on the same test set."""
+"""How sure a figure of a ranking is, and whether one model is better than another on the same test set."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from apmax import validation
 from apmax.metrics.bootstrap import Numbers, resampled_average_precision
-from apmax.metrics.curves import average_precision_of
-from apmax.metrics.ranking import one_task, sample
+from apmax.metrics.curves import auprc_of, average_precision_of
+from apmax.metrics.ranking import Ranked, one_task, sample
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,72 @@ def average_precision_interval(
     if num_pos < (1 if method == "logit" else 2):
         return Interval(estimate, math.nan, math.nan, confidence)
     if method == "logit":
-        return Interval(estimate, *_logit_ends(estimate, num_pos, confidence), confidence)
+        return _logit_interval(estimate, _boyd_spread(estimate, num_pos), confidence)
     values = resampled_average_precision([given], resamples, seed)[0]
     return Interval(estimate, *_quantiles(values, confidence), confidence)
+
+
+def auprc_interval(scores: Any, labels: Any, *, confidence: float = 0.95) -> Interval:
+    """Return the trapezoidal AUPRC with the interval "logit" of `average_precision_interval`.
+
+    Args:
+        scores: Finite scores on any scale, (n,) or (n, 1).
+        labels: 0/1 of the same shape.
+        confidence: Between 0 and 1.
+
+    Returns:
+        Estimate and interval; NaN without positives.
+
+    Raises:
+        ValueError: As `auprc`; several tasks; `confidence` out of range.
+
+    >>> interval = auprc_interval([0.9, 0.8, 0.7, 0.6], [1, 0, 1, 0])
+    >>> print(f"{interval.estimate:.3f} in {interval.low:.3f} to {interval.high:.3f}")
+    0.792 in 0.111 to 0.991
+    """
+    confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
+    given = one_task(sample(scores, labels))
+    estimate, num_pos = auprc_of(given).item(), int(given.labels.sum())
+    if num_pos == 0:
+        return Interval(math.nan, math.nan, math.nan, confidence)
+    return _logit_interval(estimate, _boyd_spread(estimate, num_pos), confidence)
+
+
+def auroc_interval(scores: Any, labels: Any, *, confidence: float = 0.95) -> Interval:
+    """Return the AUROC with DeLong's variance, the interval taken on the logit scale.
+
+    With `V_i` the share of negatives below positive i (ties half) and `W_j` the share of positives above negative j:
+    `var(A) = var(V)/n₊ + var(W)/n₋` and `logit(A) ± z·sd(A)/(A·(1 - A))`. For a perfect ranking, or a class of
+    one row, nothing is known of the spread, and the interval is (0, 1).
+
+    Args:
+        scores: Finite scores on any scale, (n,) or (n, 1).
+        labels: 0/1 of the same shape.
+        confidence: Between 0 and 1.
+
+    Returns:
+        Estimate and interval; NaN without positives or without negatives.
+
+    Raises:
+        ValueError: As `auroc`; several tasks; `confidence` out of range.
+
+    >>> interval = auroc_interval([5, 3, 1, 4, 2, 0], [1, 1, 1, 0, 0, 0])
+    >>> print(f"{interval.estimate:.3f} in {interval.low:.3f} to {interval.high:.3f}")
+    0.667 in 0.154 to 0.957
+    """
+    confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
+    given = one_task(sample(scores, labels))
+    positives, negatives = given.positives(), given.negatives()
+    hits, misses = len(positives.keys), len(negatives.keys)
+    if not hits or not misses:
+        return Interval(math.nan, math.nan, math.nan, confidence)
+    below = 1 - _share_above(negatives, positives.keys)
+    above = _share_above(positives, negatives.keys)
+    value = below.mean().item()
+    if value in (0.0, 1.0) or min(hits, misses) < 2:
+        return _logit_interval(value, math.inf, confidence)
+    variance = (below.var() / hits + above.var() / misses).item()
+    return _logit_interval(value, math.sqrt(variance) / (value * (1 - value)), confidence)
 
 
 def paired_difference(
@@ -132,12 +196,21 @@ def paired_difference(
     return Difference(estimate, *_quantiles(differences, confidence), confidence, share)
 
 
-def _logit_ends(estimate: float, num_pos: int, confidence: float) -> tuple[float, float]:
-    if estimate in (0.0, 1.0):
-        return 0.0, 1.0
-    centre = math.log(estimate) - math.log1p(-estimate)
-    reach = NormalDist().inv_cdf((1 + confidence) / 2) / math.sqrt(num_pos * estimate * (1 - estimate))
-    return (1 + math.tanh((centre - reach) / 2)) / 2, (1 + math.tanh((centre + reach) / 2)) / 2
+def _share_above(group: Ranked, keys: Tensor) -> Tensor:
+    """Return the share of a group above each of `keys`, ties half."""
+    return (group.above(keys, ties=False) + group.above(keys, ties=True)) / (2 * group.total)
+
+
+def _boyd_spread(value: float, num_pos: int) -> float:
+    return math.inf if value in (0.0, 1.0) else 1 / math.sqrt(num_pos * value * (1 - value))
+
+
+def _logit_interval(value: float, spread: float, confidence: float) -> Interval:
+    if math.isinf(spread):
+        return Interval(value, 0.0, 1.0, confidence)
+    centre, reach = math.log(value) - math.log1p(-value), NormalDist().inv_cdf((1 + confidence) / 2) * spread
+    low, high = ((1 + math.tanh((centre + side * reach) / 2)) / 2 for side in (-1, 1))
+    return Interval(value, low, high, confidence)
 
 
 def _quantiles(values: Numbers, confidence: float) -> tuple[float, float]:

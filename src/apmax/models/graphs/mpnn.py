@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from apmax.models.graphs.base import GraphNetwork
-from apmax.models.graphs.inputs import Graphs, mean_by, sizes
+from apmax.models.graphs.inputs import Graphs, mean_by, sizes, sum_by
 
 MOST_GROUPS = 64
 """Beyond so many distinct bonds (features that are not categories) the matrices are never formed."""
@@ -50,6 +50,23 @@ class EdgeConvolution(nn.Module):
         pair = atoms.ids.index_select(0, graphs.source) * len(rows) + graphs.bonds.index()
         messages = self._all_pairs(atoms.rows, rows).index_select(0, pair)
         return atoms.spread(self.root(atoms.rows)).index_add_(0, graphs.target, messages)
+
+    def pooled(self, x: Tensor, graphs: Graphs) -> Tensor:
+        """Return the mean of `forward` over the atoms of each molecule, (B, hidden).
+
+        The layer is linear in the atoms, and so they are summed by molecule and bond first: a product for every
+        molecule instead of one for every bond.
+        """
+        rows, count = graphs.bonds.rows, graphs.count
+        if len(rows) * count > len(graphs.source):
+            return mean_by(self.forward(x, graphs), graphs.batch, count)
+        molecule = graphs.batch.index_select(0, graphs.target)
+        places = molecule * len(rows) + graphs.bonds.index()
+        sums = sum_by(x.index_select(0, graphs.source), places, count * len(rows))
+        messages = sums.view(count, -1) @ self.matrices(rows).view(-1, self.hidden)
+        atoms = sum_by(x.new_ones(len(x), 1), graphs.batch, count)
+        own = nn.functional.linear(sum_by(x, graphs.batch, count), self.root.weight) + atoms * self.root.bias
+        return (own + messages) / atoms.clamp(min=1)
 
     def _all_pairs(self, x: Tensor, bonds: Tensor) -> Tensor:
         matrices = self.matrices(bonds).view(len(bonds), self.width, self.hidden)
@@ -101,4 +118,4 @@ class MPNN(GraphNetwork):
         scale = sizes(graphs.batch, graphs.count, self.dtype).rsqrt().index_select(0, graphs.batch)
         x = self.first_norm(self.first.first(graphs) * scale).relu()
         x = self.second_norm(self.second(x, graphs) * scale).relu()
-        return mean_by(self.third(x, graphs), graphs.batch, graphs.count)
+        return self.third.pooled(x, graphs)
