@@ -63,7 +63,7 @@ class EdgeConvolution(nn.Module):
         molecule = graphs.batch.index_select(0, graphs.target)
         places = molecule * len(rows) + graphs.bonds.index()
         sums = sum_by(x.index_select(0, graphs.source), places, count * len(rows))
-        messages = sums.view(count, -1) @ self.matrices(rows).view(-1, self.hidden)
+        messages: Tensor = sums.view(count, -1) @ self.matrices(rows).view(-1, self.hidden)
         atoms = sum_by(x.new_ones(len(x), 1), graphs.batch, count)
         own = nn.functional.linear(sum_by(x, graphs.batch, count), self.root.weight) + atoms * self.root.bias
         return (own + messages) / atoms.clamp(min=1)
