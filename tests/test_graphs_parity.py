@@ -17,6 +17,7 @@ from apmax.data.molecules.dataset import MoleculeDataset
 from apmax.data.molecules.vocabulary import dense_atoms, dense_bonds
 from apmax.models.graphs import GINE, MPNN
 from apmax.models.graphs import mpnn as mpnn_module
+from apmax.models.graphs.gine import GINEConvolution
 from apmax.models.graphs.inputs import Graphs, Rows, mean_by
 
 SMILES = [
@@ -107,25 +108,33 @@ def test_every_way_of_the_edge_convolution_is_the_same(data, monkeypatch, path):
         torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-10)
 
 
-def test_pooling_before_the_last_convolution_is_pooling_after_it():
-    torch.manual_seed(0)
-    layer = mpnn_module.EdgeConvolution(6, 5, 2).double()
-    # Molecules of four and three atoms, between them one without atoms, and one of a single atom; two kinds of bonds.
+def few_bonds():
+    """Return molecules of four and three atoms, between them one without atoms, and one of a single atom."""
     one, other = torch.tensor([[0, 1, 2, 3, 4, 5, 4, 0], [1, 2, 3, 0, 5, 6, 6, 2]])
-    source, target = torch.cat([one, other]), torch.cat([other, one])
-    kinds = torch.tensor([0, 1, 0, 1, 0, 0, 1, 1]).repeat(2)
-    atoms = Rows(torch.randn(8, 6, dtype=torch.float64, requires_grad=True), None)
-    bonds = Rows(torch.randn(2, 2, dtype=torch.float64), kinds)
-    graphs = Graphs(atoms, bonds, source, target, torch.tensor([0, 0, 0, 0, 2, 2, 2, 3]), 4)
-    expected = mean_by(layer(atoms.rows, graphs), graphs.batch, 4)
+    bonds = Rows(torch.randn(2, 6, dtype=torch.float64), torch.tensor([0, 1, 0, 1, 0, 0, 1, 1]).repeat(2))
+    batch = torch.tensor([0, 0, 0, 0, 2, 2, 2, 3])
+    return Graphs(Rows(batch[:, None], None), bonds, torch.cat([one, other]), torch.cat([other, one]), batch, 4)
+
+
+@pytest.mark.parametrize("kind", [GINE, MPNN])
+def test_pooling_before_the_last_convolution_is_pooling_after_it(kind):
+    torch.manual_seed(0)
+    graphs, x = few_bonds(), torch.randn(8, 6, dtype=torch.float64, requires_grad=True)
+    if kind is GINE:
+        layer = GINEConvolution(6, 5).double()
+        layer.eps.data.fill_(0.3)
+        given = (x, graphs.bonds.rows, graphs)
+    else:
+        layer, given = mpnn_module.EdgeConvolution(6, 5, 6).double(), (x, graphs)
+    expected = mean_by(layer(*given), graphs.batch, 4)
     layer.forward = None  # so that it cannot be what is compared with
-    found = layer.pooled(atoms.rows, graphs)
+    found = layer.pooled(*given)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     assert not found[1].any()
-    weight, inputs = torch.randn_like(found), [atoms.rows, *layer.parameters()]
+    weight, inputs = torch.randn_like(found), [x, *layer.parameters()]
     ours, theirs = (torch.autograd.grad((value * weight).sum(), inputs) for value in (found, expected))
-    for one_part, other_part in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one_part, other_part, rtol=1e-12, atol=1e-12)
+    for one, two in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", [GINE, MPNN])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from apmax.models.graphs.base import GraphNetwork
-from apmax.models.graphs.inputs import Graphs, mean_by
+from apmax.models.graphs.inputs import Graphs, mean_of_linear, sum_by
 
 
 class GINEConvolution(nn.Module):
@@ -21,8 +21,7 @@ class GINEConvolution(nn.Module):
 
     def forward(self, x: Tensor, bonds: Tensor, graphs: Graphs) -> Tensor:
         """Return (N, hidden) from atoms (N, width) and the distinct rows of bonds (R, width)."""
-        messages = (x.index_select(0, graphs.source) + graphs.bonds.spread(bonds)).relu_()
-        out: Tensor = self.linear((1 + self.eps) * x + graphs.sum_at_targets(messages))
+        out: Tensor = self.linear((1 + self.eps) * x + graphs.sum_at_targets(self._messages(x, bonds, graphs)))
         return out
 
     def first(self, bonds: Tensor, graphs: Graphs) -> Tensor:
@@ -39,6 +38,19 @@ class GINEConvolution(nn.Module):
         pair = atoms.ids.index_select(0, graphs.source) * len(bonds) + graphs.bonds.index()
         own = (1 + self.eps) * (atoms.rows @ self.linear.weight.T) + self.linear.bias
         return atoms.spread(own).index_add_(0, graphs.target, table.index_select(0, pair))
+
+    def pooled(self, x: Tensor, bonds: Tensor, graphs: Graphs) -> Tensor:
+        """Return the mean of `forward` over the atoms of each molecule, (B, hidden).
+
+        After the messages the layer is linear, and so they are summed by molecule, and its product is one for every
+        molecule instead of one for every atom.
+        """
+        arrived = sum_by(self._messages(x, bonds, graphs), graphs.batch.index_select(0, graphs.target), graphs.count)
+        sums = (1 + self.eps) * sum_by(x, graphs.batch, graphs.count) + arrived
+        return mean_of_linear(self.linear, sums, graphs)
+
+    def _messages(self, x: Tensor, bonds: Tensor, graphs: Graphs) -> Tensor:
+        return (x.index_select(0, graphs.source) + graphs.bonds.spread(bonds)).relu_()
 
 
 class GINE(GraphNetwork):
@@ -69,5 +81,4 @@ class GINE(GraphNetwork):
         bonds = self.bonds_later(wide)
         x = self.first.first(wide, graphs).relu_()
         x = self.second(x, bonds, graphs).relu_()
-        x = self.third(x, bonds, graphs)
-        return mean_by(x, graphs.batch, graphs.count)
+        return self.third.pooled(x, bonds, graphs)

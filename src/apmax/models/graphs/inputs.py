@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from apmax.data.molecules.vocabulary import ATOM_FIELDS, BOND_FIELDS, dense_atoms, dense_bonds
 
@@ -75,6 +75,15 @@ def sizes(groups: Tensor, count: int, dtype: torch.dtype) -> Tensor:
 def mean_by(values: Tensor, groups: Tensor, count: int) -> Tensor:
     """Return (count, ...), the mean of the values of each group, 0 for an empty one."""
     return sum_by(values, groups, count) / sizes(groups, count, values.dtype)
+
+
+def mean_of_linear(layer: nn.Linear, sums: Tensor, graphs: Graphs) -> Tensor:
+    """Return (B, out), the mean of `layer(x)` over the atoms of each molecule, from the sums (B, in) of their x.
+
+    0 for a molecule without atoms, which has no bias either.
+    """
+    atoms = sum_by(sums.new_ones(graphs.num_atoms, 1), graphs.batch, graphs.count)
+    return (nn.functional.linear(sums, layer.weight) + atoms * layer.bias) / atoms.clamp(min=1)
 
 
 def read_graphs(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from apmax.models.graphs.base import GraphNetwork
-from apmax.models.graphs.inputs import Graphs, mean_by, sizes, sum_by
+from apmax.models.graphs.inputs import Graphs, mean_by, mean_of_linear, sizes, sum_by
 
 MOST_GROUPS = 64
 """Beyond so many distinct bonds (features that are not categories) the matrices are never formed."""
@@ -64,9 +64,8 @@ class EdgeConvolution(nn.Module):
         places = molecule * len(rows) + graphs.bonds.index()
         sums = sum_by(x.index_select(0, graphs.source), places, count * len(rows))
         messages: Tensor = sums.view(count, -1) @ self.matrices(rows).view(-1, self.hidden)
-        atoms = sum_by(x.new_ones(len(x), 1), graphs.batch, count)
-        own = nn.functional.linear(sum_by(x, graphs.batch, count), self.root.weight) + atoms * self.root.bias
-        return (own + messages) / atoms.clamp(min=1)
+        own = mean_of_linear(self.root, sum_by(x, graphs.batch, count), graphs)
+        return own + messages / sizes(graphs.batch, count, x.dtype)
 
     def _all_pairs(self, x: Tensor, bonds: Tensor) -> Tensor:
         matrices = self.matrices(bonds).view(len(bonds), self.width, self.hidden)
