@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from apmax.cli.main import COMMANDS, main
 from apmax.jobs import ranking
+from commands import run
 
 SHORT = ["--set", "stages.0.epochs=3", "--epochs", "2", "--set", "accelerator=cpu"]
 
@@ -42,13 +40,6 @@ def write(path, table):
 def read(path):
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
-
-
-def run(*arguments):
-    """Return the exit code of a command line."""
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return ended.value.code
 
 
 @pytest.fixture(scope="module")
@@ -349,23 +340,6 @@ def test_mistake_is_one_line_with_code_1_and_nothing_is_written(files, tmp_path,
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train"], "Missing argument"),
-        (["trian"], "No such command 'trian'"),
-        (["train", "a.csv", "--epoch", "3", "--out", "r"], "No such option"),
-        (["predict", "a", "b", "--out", "c.csv", "--top", "0"], "--top"),
-        (["train", "a.csv", "--out", "r", "--column", "age"], "NAME=TYPE"),
-    ],
-)
-def test_misuse_is_one_line_with_code_2(capsys, arguments, message):
-    assert run(*arguments) == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
         (["predict", "RUN", "DATA", "--out", "DATA"], "another file than the data"),
         (["predict", "RUN", "DATA", "--out", "out.xlsx"], "must end in one of"),
         (["predict", "RUN", "DATA", "--name", "age", "--out", "out.csv"], "has a column 'age' already"),
@@ -384,11 +358,6 @@ def test_mistaken_prediction_is_refused(files, tmp_path, monkeypatch, capsys, ar
     assert message in capsys.readouterr().err
 
 
-def test_debug_shows_the_traceback(tmp_path, capsys):
-    assert run("train", tmp_path / "no.csv", "--target", "y", "--out", tmp_path / "r", "--debug") == 1
-    assert "Traceback" in capsys.readouterr().err
-
-
 def test_unfinished_training_is_named_as_such(files, tmp_path, capsys):
     for name in ("run.toml", "encoder.json"):
         (tmp_path / name).write_bytes((files / "run" / name).read_bytes())
@@ -402,37 +371,3 @@ def test_table_without_rows_is_scored_to_one_without_rows(files, tmp_path):
     for name, option in (("a.csv", []), ("b.csv", ["--sort"])):
         assert run("predict", files / "run", tmp_path / "none.csv", "--out", tmp_path / name, *option) == 0
         assert (tmp_path / name).read_text() == header + ",score\n"
-
-
-def test_methods_lists_every_loss(capsys):
-    from apmax.losses import LOSSES
-
-    assert run("methods") == 0
-    shown = capsys.readouterr().out
-    assert all(f"\n{name} " in shown for name in LOSSES)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_of_every_command_has_examples(command, capsys):
-    assert run(command, "--help") == 0
-    shown = capsys.readouterr().out
-    assert f"apmax {command}" in shown.split("Examples")[1]
-
-
-def test_help_does_not_import_torch():
-    code = (
-        "import sys; from apmax.cli.main import main\ntry: main(['--help'])\nfinally: sys.exit('torch' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=False).returncode == 0
-
-
-def test_public_names_are_there_when_asked_for():
-    code = "import apmax, sys; assert 'torch' not in sys.modules; [getattr(apmax, n) for n in apmax.__all__]"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_unknown_public_name_is_an_attribute_error():
-    import apmax
-
-    with pytest.raises(AttributeError, match="no attribute 'SOAP'"):
-        _ = apmax.SOAP

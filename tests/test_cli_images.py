@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from commands import run
+
 pytest.importorskip("PIL")
 from PIL import Image
 
-from apmax.cli.main import main
 from apmax.data.images import decoding
 from apmax.data.images.contact_sheet import FALSE, TRUE, UNKNOWN
 from apmax.jobs import load
@@ -25,13 +26,6 @@ from apmax.train import Terminated
 SHORT = ["--set", "stages.0.epochs=1", "--epochs", 1, "--batch-size", 16, "--width", 2, "--set", "accelerator=cpu"]
 COUNT, EVERY = 72, 6
 POSITIVES = COUNT // EVERY
-
-
-def run(*arguments):
-    """Return the exit code of a command line."""
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return ended.value.code
 
 
 def read(path):

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from apmax.cli.main import main
 from apmax.jobs import sources
 from apmax.tuning import open_study
+from commands import run
 
 pytest.importorskip("rdkit")
 
@@ -17,13 +17,6 @@ CORES = ["c1ccccc1", "c1ccncc1", "C1CCCCC1", "c1ccoc1", "C1CCNCC1", "c1ccc2ccccc
 ARMS = ["C", "CC", "CCC", "OC", "NC", "FC", "BrC", "ClC", "CO", "CN", "CCCC", "CCO"]
 SMILES = [arm + core for core in CORES for arm in ARMS]
 SHORT = ["--set", "stages.0.epochs=2", "--epochs", "1", "--set", "accelerator=cpu", "--set", "model.hidden=8"]
-
-
-def run(*arguments):
-    """Return the exit code of a command line."""
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return ended.value.code
 
 
 def read(path):

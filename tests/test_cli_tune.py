@@ -8,11 +8,11 @@ import json
 import numpy as np
 import pytest
 
-from apmax.cli.main import main
 from apmax.config import RECIPES, Run, Stage
 from apmax.jobs import spec
 from apmax.losses import LOSSES
 from apmax.tuning import SPACES, best_of, open_study, read_space, space_for
+from commands import run
 
 SPACE = ["--space", "stages.1.lr=1e-3,1e-2", "--space", "model.hidden=[4];[8,8]"]
 
@@ -25,12 +25,6 @@ def data(tmp_path_factory):
     file = tmp_path_factory.mktemp("tune") / "a.csv"
     np.savetxt(file, np.c_[x, y], delimiter=",", header="a,b,c,y", comments="", fmt="%.5f")
     return file
-
-
-def run(*arguments):
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return ended.value.code
 
 
 def tune(data, out, *more):
