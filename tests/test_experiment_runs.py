@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-import time
 from importlib import resources
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from apmax import checkpoint
-from apmax.experiments import Place, Results, WorkerError, origin, run_plan, searches
-from apmax.experiments.claims import claimed
+from apmax.cli.following import follow
+from apmax.experiments import Place, Results, WorkerError, run_plan, searches
 from apmax.experiments.grid import read
-from apmax.experiments.results import HISTORIES, LINES, append
+from apmax.experiments.results import LINES, append
 from apmax.experiments.running import TRACE, curve, history, is_traced, quality, read_scores, read_trace, run_trial
 from apmax.experiments.working import needed, work
+from small_results import runs
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -266,64 +268,6 @@ def test_curve_is_the_best_precision_at_or_beyond_each_recall():
     assert points[0.5] == points[1.0] == pytest.approx(2 / 3, abs=1e-4)
 
 
-def hold(path, ready):
-    with claimed(Path(path)) as ours:
-        ready.put(ours)
-        time.sleep(60)
-
-
-def test_a_claim_is_one_processes_and_ends_with_it(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    ready = context.Queue()
-    holder = context.Process(target=hold, args=(str(tmp_path / "claim"), ready))
-    holder.start()
-    assert ready.get(timeout=30)
-    with claimed(tmp_path / "claim") as ours:
-        assert not ours
-    os.kill(holder.pid, signal.SIGKILL)
-    holder.join()
-    with claimed(tmp_path / "claim") as ours:
-        assert ours
-
-
-def write_lines(folder, worker):
-    for number in range(50):
-        append(Path(folder) / LINES, {"key": f"{worker}-{number}", "padding": "x" * 3000})
-
-
-def test_lines_of_several_processes_stay_whole(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=write_lines, args=(str(tmp_path), worker)) for worker in range(3)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-    assert len(Results(tmp_path).lines) == 150
-
-
-def test_a_torn_line_is_left_out_and_then_replaced(tmp_path):
-    append(tmp_path / LINES, {"key": "whole"})
-    with (tmp_path / LINES).open("ab") as file:
-        file.write(b'{"key": "to')
-    results = Results(tmp_path)
-    assert list(results.lines) == ["whole"]
-    results.add({"key": "next"})
-    assert [json.loads(line)["key"] for line in (tmp_path / LINES).read_text().splitlines()] == ["whole", "next"]
-    assert list(results.lines) == ["whole", "next"]
-
-
-def test_a_torn_history_is_left_out(tmp_path):
-    append(tmp_path / HISTORIES, {"key": "whole"})
-    with (tmp_path / HISTORIES).open("ab") as file:
-        file.write(b'{"key": "to')
-    assert list(Results(tmp_path).histories()) == ["whole"]
-
-
-def test_origin_without_git_is_the_version(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    assert list(origin()) == ["version"]
-
-
 def test_workers_share_a_plan_and_run_nothing_twice(tmp_path, data_dir):
     plan = searches(tiny_grid(), CELL, ["ce", "soap", "focal", "cb_ce"])
     results = Results(tmp_path / "results")
@@ -331,6 +275,18 @@ def test_workers_share_a_plan_and_run_nothing_twice(tmp_path, data_dir):
     assert states[-1].done == states[-1].total == 4
     lines = [json.loads(line) for line in (tmp_path / "results" / LINES).read_text().splitlines()]
     assert sorted(line["method"] for line in lines) == ["cb_ce", "ce", "focal", "soap"]
+
+
+def test_what_another_command_finishes_in_other_cells_is_not_told(tmp_path, data_dir):
+    results, shown = Results(tmp_path / "results"), io.StringIO()
+    foreign = next(iter(runs("aicures", "gine", "ce", {"fold0": 0.3}).values()))
+    (tmp_path / "results").mkdir()
+    append(tmp_path / "results" / LINES, foreign)
+    console, before = Console(file=shown, width=200), signal.getsignal(signal.SIGTERM)
+    follow(console, searches(tiny_grid(), CELL, ["ce"]), results, place(tmp_path, data_dir), workers=1, threads=1)
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert len(results.lines) == 2
+    assert [line.split(":")[:2] for line in shown.getvalue().splitlines()] == [["1 of 1", " cifar10 narrow ce seed 0"]]
 
 
 def test_data_that_is_not_there_ends_the_plan_with_its_reason(tmp_path):

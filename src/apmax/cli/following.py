@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,11 +19,11 @@ def follow(console: Console, plan: list[Search], results: Results, place: Place,
 
     from apmax.experiments import run_plan
 
-    # Told to stop, leave as by Ctrl-C: the workers then write their checkpoints.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(True))
     known = set(results.lines)
-    with Progress(*columns, console=console, refresh_per_second=2, disable=not console.is_terminal) as bars:
+    wanted = {(search.data, search.model) for search in plan}  # another command may be filling other cells
+    bars = Progress(*columns, console=console, refresh_per_second=2, disable=not console.is_terminal)
+    with terminated_like_interrupted(), bars:
         whole = bars.add_task("runs", total=None)
         each = [bars.add_task("", visible=False) for _ in range(workers)]
         for state in run_plan(plan, results, place, workers=workers, threads=threads):
@@ -37,7 +38,19 @@ def follow(console: Console, plan: list[Search], results: Results, place: Place,
                 )
             for key in [key for key in results.lines if key not in known]:
                 known.add(key)
-                console.print(f"{state.done} of {state.total}: {finished(results.lines[key])}", soft_wrap=True)
+                line = results.lines[key]
+                if (line["data"], line["model"]) in wanted:
+                    console.print(f"{state.done} of {state.total}: {finished(line)}", soft_wrap=True)
+
+
+@contextmanager
+def terminated_like_interrupted() -> Iterator[None]:
+    """Let SIGTERM end what is within as Ctrl-C does: the workers then write their checkpoints."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def finished(line: Mapping[str, Any]) -> str:

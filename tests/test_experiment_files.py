@@ -1,0 +1,72 @@
+"""The files that several processes share: claims and results."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+from apmax.experiments import Results, origin
+from apmax.experiments.claims import claimed
+from apmax.experiments.results import HISTORIES, LINES, append
+
+
+def hold(path, ready):
+    with claimed(Path(path)) as ours:
+        ready.put(ours)
+        time.sleep(60)
+
+
+def test_a_claim_is_one_processes_and_ends_with_it(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    ready = context.Queue()
+    holder = context.Process(target=hold, args=(str(tmp_path / "claim"), ready))
+    holder.start()
+    assert ready.get(timeout=30)
+    with claimed(tmp_path / "claim") as ours:
+        assert not ours
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.join()
+    with claimed(tmp_path / "claim") as ours:
+        assert ours
+
+
+def write_lines(folder, worker):
+    for number in range(50):
+        append(Path(folder) / LINES, {"key": f"{worker}-{number}", "padding": "x" * 3000})
+
+
+def test_lines_of_several_processes_stay_whole(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=write_lines, args=(str(tmp_path), worker)) for worker in range(3)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert len(Results(tmp_path).lines) == 150
+
+
+def test_a_torn_line_is_left_out_and_then_replaced(tmp_path):
+    append(tmp_path / LINES, {"key": "whole"})
+    with (tmp_path / LINES).open("ab") as file:
+        file.write(b'{"key": "to')
+    results = Results(tmp_path)
+    assert list(results.lines) == ["whole"]
+    results.add({"key": "next"})
+    assert [json.loads(line)["key"] for line in (tmp_path / LINES).read_text().splitlines()] == ["whole", "next"]
+    assert list(results.lines) == ["whole", "next"]
+
+
+def test_a_torn_history_is_left_out(tmp_path):
+    append(tmp_path / HISTORIES, {"key": "whole"})
+    with (tmp_path / HISTORIES).open("ab") as file:
+        file.write(b'{"key": "to')
+    assert list(Results(tmp_path).histories()) == ["whole"]
+
+
+def test_origin_without_git_is_the_version(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert list(origin()) == ["version"]
