@@ -64,10 +64,18 @@ def test_a_perfect_ranking_has_an_interval_that_claims_nothing(interval):
     assert (found.estimate, found.low, found.high) == (1.0, 0.0, 1.0)
 
 
-def test_the_worst_ranking_and_a_class_of_one_row_tell_auroc_nothing():
-    for scores, labels, area in (([1.0, 2.0, 3.0, 4.0], [1, 1, 0, 0], 0.0), ([2.0, 3.0, 1.0], [1, 0, 0], 0.5)):
-        found = metrics.auroc_interval(scores, labels)
-        assert (found.estimate, found.low, found.high) == (area, 0.0, 1.0)
+@pytest.mark.parametrize(
+    ("scores", "labels", "area"),
+    [
+        ([1.0, 2.0, 3.0, 4.0], [1, 1, 0, 0], 0.0),
+        ([2.0, 3.0, 1.0], [1, 0, 0], 0.5),
+        ([1.0] * 7, [1, 1, 1, 0, 0, 0, 0], 0.5),
+    ],
+    ids=["worst", "one positive", "all tied"],
+)
+def test_auroc_without_a_spread_has_an_interval_that_claims_nothing(scores, labels, area):
+    found = metrics.auroc_interval(scores, labels)
+    assert (found.estimate, found.low, found.high) == (area, 0.0, 1.0)
 
 
 def test_where_the_area_is_undefined_all_is_nan():

@@ -78,9 +78,13 @@ def test_dots_stand_at_the_means_and_diamonds_at_the_papers():
     lines = {
         **runs("aicures", "gine", "ce", {"fold0": 0.2, "fold1": 0.4}),
         **runs("aicures", "gine", "apmax", {"fold0": 0.5}),
+        **runs("aicures", "mpnn", "soap", {"fold0": 0.8}),
     }
-    figure = dots(summary("table6", lines, rows=["ce", "soap", "apmax"]), {})
-    (axes,) = figure.axes
+    # MinMax, of which nothing was run, has no line; SOAP has one, for the sake of the other network.
+    figure = dots(summary("table6", lines, rows=["ce", "minmax", "soap", "apmax"]), {})
+    axes, other = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["apmax (default recipe)", "SOAP", "CE"]
+    assert axes.get_xlim() == other.get_xlim()
     marks = {line.get_marker(): [] for line in axes.lines}
     for line in axes.lines:
         marks[line.get_marker()] += [(round(float(x), 4), round(float(y), 2)) for x, y in line.get_xydata()]
@@ -90,7 +94,8 @@ def test_dots_stand_at_the_means_and_diamonds_at_the_papers():
 
 
 def test_dots_say_what_was_not_run():
-    figure = dots(summary("table6", runs("aicures", "gine", "ce", {"fold0": 0.2}), rows=["ce", "soap"]), {})
+    lines = {**runs("aicures", "gine", "ce", {"fold0": 0.2}), **runs("aicures", "mpnn", "soap", {"fold0": 0.2})}
+    figure = dots(summary("table6", lines, rows=["ce", "soap"]), {})
     assert "1 of 10" in words(figure)
     assert "not run" in words(figure)
 

@@ -14,7 +14,7 @@ from torch_geometric.loader import DataLoader
 
 from apmax.data.molecules.building import build_chunk
 from apmax.data.molecules.dataset import MoleculeDataset
-from apmax.data.molecules.vocabulary import dense_atoms, dense_bonds
+from apmax.data.molecules.vocabulary import ATOM_WIDTH, BOND_WIDTH, dense_atoms, dense_bonds
 from apmax.models.graphs import GINE, MPNN
 from apmax.models.graphs import mpnn as mpnn_module
 from apmax.models.graphs.gine import GINEConvolution
@@ -106,6 +106,24 @@ def test_every_way_of_the_edge_convolution_is_the_same(data, monkeypatch, path):
     found = torch.autograd.grad(model(batch_of(data)).sum(), list(model.parameters()), allow_unused=True)
     for one, two in zip(found, expected, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", [GINE, MPNN])
+def test_no_molecules_have_no_scores(kind):
+    none = torch.zeros(0, dtype=torch.long)
+    atoms, bonds = (Rows(torch.zeros(0, width), none) for width in (ATOM_WIDTH, BOND_WIDTH))
+    model = kind(8).eval()
+    assert model.head(model.embed(Graphs(atoms, bonds, none, none, none, 0), None)).shape == (0, 1)
+
+
+def test_matrices_of_many_distinct_bonds_are_never_formed(monkeypatch):
+    layer, bonds = mpnn_module.EdgeConvolution(6, 5, 3), mpnn_module.MOST_GROUPS + 1
+    ends, batch = torch.arange(bonds), torch.zeros(bonds + 1, dtype=torch.long)
+    features = Rows(torch.randn(bonds, 3), None)
+    graphs = Graphs(Rows(torch.randn(bonds + 1, 6), None), features, ends, ends + 1, batch, 1)
+    expected = mean_by(layer(graphs.atoms.rows, graphs), batch, 1)
+    monkeypatch.setattr(layer.matrices, "forward", None)
+    torch.testing.assert_close(layer.pooled(graphs.atoms.rows, graphs), expected)
 
 
 def few_bonds():

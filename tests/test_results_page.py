@@ -75,12 +75,15 @@ def test_row_is_what_the_results_say(row):
     _, data, model, fields = row
     results = known()
     own = results.get((data, model, fields["Method"]), {})
-    base = next(re.search(r"− (.+) \(95 %\)", name).group(1) for name in fields if "95 %" in name)
+    # An item of one row is compared with nothing.
+    base = next((re.search(r"− (.+) \(95 %\)", name).group(1) for name in fields if "95 %" in name), None)
     other = results.get((data, model, base), {})
     for metric, name in (("auprc", "AUPRC"), ("ap", "AP")):
         values = [test[metric] for test in own.values()]
         expected = [] if not values else [mean(values)] if len(values) == 1 else [mean(values), stdev(values)]
         assert numbers(fields[name]) == pytest.approx(expected, abs=6e-5)
+        if base is None:
+            continue
         pairs = [(own[where][metric], other[where][metric]) for where in own if where in other]
         text = fields[f"{name} − {base} (95 %)"]
         if fields["Method"] == base or not pairs:

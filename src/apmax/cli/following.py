@@ -50,7 +50,7 @@ def terminated_like_interrupted() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)  # None: set by other than Python
 
 
 def finished(line: Mapping[str, Any]) -> str:

@@ -28,9 +28,10 @@ def show(console: Console, grid: Grid, item: Item, results: Results, **asked: An
         results: What is known.
         asked: The part that is printed: `cells`, `rows`, `budget`, `seeds`, `splits` as in `summarise`.
     """
+    from apmax.experiments.notes import notes
     from apmax.experiments.output import write
     from apmax.experiments.summary import summarise
-    from apmax.experiments.tables import detail, lead, notes
+    from apmax.experiments.tables import detail, lead
 
     part = summarise(grid, item, results.lines, **asked)
     console.print(Text(item.title, "bold"))

@@ -229,7 +229,7 @@ def title(summary: Summary, cell: Cell) -> str:
 def not_run(summary: Summary, entries: Sequence[Entry]) -> str:
     """Return what is said under a panel of the methods that it lacks."""
     names = [summary.grid.methods[entry.method].label for entry in entries]
-    return "\n" + fill(f"(not run: {'; '.join(names)})", 60) if names else ""
+    return "\n" + fill(f"(not run: {'; '.join(names)})", 45) if names else ""
 
 
 def plural(count: int, noun: str) -> str:

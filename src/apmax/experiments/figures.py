@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,18 +49,29 @@ def is_drawn(summary: Summary, histories: Histories) -> bool:
 
 
 def dots(summary: Summary, histories: Histories) -> Any:  # noqa: ARG001 - what the other figures are given
-    """Draw a panel for each data set and network: a line for each method, its mean, its runs, and the paper's mean."""
+    """Draw a panel for each data set and network: a line for each method, its mean, its runs, and the paper's mean.
+
+    A data set's panels have one scale, and the methods of which one of its networks has runs; tables name the others.
+    """
     if not summary.begun:
         return None
     plt = extras.load("matplotlib.pyplot", "report")
-    data = list(dict.fromkeys(cell[0] for cell in summary.begun))
-    columns = max(sum(cell[0] == name for cell in summary.begun) for name in data)
-    size = (2.4 + 3.1 * columns, len(data) * (0.9 + 0.26 * len(summary.rows)) + 0.4)
-    figure, panels = plt.subplots(len(data), columns, figsize=size, layout="constrained", squeeze=False)
-    for line, name in zip(panels, data, strict=True):
-        cells = [cell for cell in summary.begun if cell[0] == name]
+    cells_of = {data: [cell for cell in summary.begun if cell[0] == data] for data, _ in summary.begun}
+    rows_of = {data: rows_with_runs(summary, cells) for data, cells in cells_of.items()}
+    columns = max(map(len, cells_of.values()))
+    heights = [0.9 + 0.26 * len(rows) for rows in rows_of.values()]
+    figure, panels = plt.subplots(
+        len(cells_of),
+        columns,
+        figsize=(2.4 + 3.1 * columns, sum(heights) + 0.4),
+        layout="constrained",
+        squeeze=False,
+        sharex="row",
+        height_ratios=heights,
+    )
+    for line, (data, cells) in zip(panels, cells_of.items(), strict=True):
         for axes, cell in zip(line, cells, strict=False):
-            panel(axes, summary, cell, named=cell is cells[0])
+            panel(axes, summary, cell, rows_of[data], named=cell is cells[0])
         for axes in line[len(cells) :]:
             axes.set_axis_off()
     handles = legend(plt, any(entry.printed for cell in summary.begun for entry in summary.of(cell)))
@@ -69,19 +80,24 @@ def dots(summary: Summary, histories: Histories) -> Any:  # noqa: ARG001 - what 
     return figure
 
 
-def panel(axes: Any, summary: Summary, cell: Cell, *, named: bool) -> None:
+def rows_with_runs(summary: Summary, cells: Sequence[Cell]) -> list[str]:
+    """Return the methods of which one of the cells has a run."""
+    return [row for row in summary.rows if any(summary.entries[data, model, row].done for data, model in cells)]
+
+
+def panel(axes: Any, summary: Summary, cell: Cell, rows: Sequence[str], *, named: bool) -> None:
     """Draw one data set and network."""
-    entries = summary.of(cell)
+    entries = [summary.entries[cell[0], cell[1], row] for row in rows]
     for height, entry in enumerate(reversed(entries)):
         colour = OURS if summary.grid.methods[entry.method].ours else PAPERS
         draw_entry(axes, entry, height, colour)
     base = next((entry.spread() for entry in entries if entry.method == summary.base), None)
     if base is not None:
         axes.axvline(base.mean, color=GREY, linestyle=":", linewidth=1, zorder=0)
-    labels = [summary.grid.methods[row].label for row in reversed(summary.rows)]
+    labels = [summary.grid.methods[row].label for row in reversed(rows)]
     axes.set_yticks(range(len(entries)), labels if named else [""] * len(entries))
     axes.set_ylim(-0.7, len(entries) - 0.3)
-    ours = sum(summary.grid.methods[row].ours for row in summary.rows)
+    ours = sum(summary.grid.methods[row].ours for row in rows)
     if 0 < ours < len(entries):
         axes.axhline(ours - 0.5, color=GREY, linewidth=0.8, alpha=0.6)
     title = f"{summary.grid.data[cell[0]].label}, {summary.grid.models[cell[1]].label}"

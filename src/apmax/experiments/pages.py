@@ -14,14 +14,16 @@ from typing import Any
 from apmax.checkpoint import write_atomic
 from apmax.experiments.figures import is_drawn
 from apmax.experiments.grid import Grid, grid
+from apmax.experiments.notes import MARK_NOTE, METRIC_NOTE, difference_note, own_notes, tried
 from apmax.experiments.output import stem, write
 from apmax.experiments.paper import did
 from apmax.experiments.plan import Lines
-from apmax.experiments.reading import agreement, plural, score_block, scores, sentences, unfinished
+from apmax.experiments.reading import agreement, plural, score_block, scores, unfinished
+from apmax.experiments.remarks import chose_first_stage, overall_comparisons, sentences
 from apmax.experiments.rendering import markdown_table, plain
 from apmax.experiments.results import Results
 from apmax.experiments.summary import Entry, Summary, summarise
-from apmax.experiments.tables import MARK_NOTE, METRIC_NOTE, detail, difference_note, overview, own_notes, tried
+from apmax.experiments.tables import detail, overview
 
 PAGE, README, RESULTS = Path("docs", "results.md"), Path("README.md"), Path("results")
 OPENING, CLOSING = "<!-- results -->", "<!-- /results -->"
@@ -92,8 +94,13 @@ def overall(grid: Grid, found: Sequence[Summary]) -> list[str]:
     block = score_block(grid, scores(entries, BASE), BASE)
     if not block.rows:
         return []
-    cells = "A cell is a data set with a network; the intervals are 95 % and paired over the runs that both have."
-    return ["\n".join(markdown_table(block)), " ".join([cells, *agreement(entries.values())])]
+    cells = (
+        "By test AUPRC, the trapezoidal area. A cell is a data set with a network; the intervals are 95 % and paired "
+        "over the runs that both have."
+    )
+    said = [*overall_comparisons(grid, entries, BASE), *chose_first_stage(grid, entries.values())]
+    said += agreement(grid, entries.values())
+    return ["\n".join(markdown_table(block)), cells, "\n".join(f"* {plain(text)}" for text in said)]
 
 
 def section(summary: Summary, histories: Histories) -> list[str]:
@@ -101,7 +108,7 @@ def section(summary: Summary, histories: Histories) -> list[str]:
     budget = "" if summary.budget == next(iter(summary.grid.budgets)) else f" ({summary.budget} budget)"
     place = f"../results/{summary.item.name}/{stem(summary)}"
     parts = [f"## {plain(summary.item.title)}{budget}", plain(did(summary.item.name)), ran(summary)]
-    said = sentences(summary)
+    said = sentences(summary, histories)
     if said:
         parts.append("\n".join(f"* {plain(text)}" for text in said))
     if is_drawn(summary, histories):
@@ -140,7 +147,7 @@ def ran(summary: Summary) -> str:
     said = f"Run: {done} of {total} runs, {tried(summary)}"
     if epochs:
         length = f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
-        said += f"; {length} epochs each after what it begins from, {duration(seconds)} in all"
+        said += f"; {length} epochs each, without a first stage that is shared, {duration(seconds)} in all"
     if commits:
         said += f"; commit{'s' * (len(commits) > 1)} {', '.join(commits)}"
     option = "" if summary.budget == next(iter(summary.grid.budgets)) else f" --budget {summary.budget}"
@@ -156,13 +163,20 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else plural(max(1, round(seconds / 60)), "minute")
 
 
+def progress(summary: Summary) -> str:
+    """Return how far an item is."""
+    done, total = summary.counts
+    return f"{stem(summary)} ({done} of {total} runs)"
+
+
 def readme_block(found: Sequence[Summary], count: int, histories: Histories) -> str:
     """Return the README's summary, between its marks; the arguments are those of `results_page`."""
     parts = [OPENING]
     if found:
         parts.append(
             f"{plural(count, 'result')} of `apmax reproduce` so far, beside the paper's numbers where it has them, in "
-            f"[docs/results.md](docs/results.md): {', '.join(dict.fromkeys(s.item.name for s in found))}."
+            f"[docs/results.md](docs/results.md): {', '.join(progress(s) for s in found)}. [What differs from the "
+            "paper](docs/reproduce.md#what-differs-from-the-paper) says why numbers may."
         )
         parts += overall(grid(), found)
         drawn = [s for s in found if s.item.paper and is_drawn(s, histories) and s.budget == next(iter(grid().budgets))]

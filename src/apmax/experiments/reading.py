@@ -1,13 +1,14 @@
-"""What the numbers say in words and counts: made from them, so that it cannot say more."""
+"""How methods stand to cross-entropy and to the paper, in counts, and what is missing."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from apmax.experiments.grid import Grid
-from apmax.experiments.summary import Entry, Summary, with_paired
-from apmax.experiments.tables import Block, Field, Row, difference, name_of, won
+from apmax.experiments.summary import Entry, Summary, name_of
+from apmax.experiments.tables import Block, Field, Row
 
 Entries = Mapping[tuple[str, str, str], Entry]
 
@@ -94,77 +95,21 @@ def score_block(grid: Grid, found: Sequence[Score], base: str) -> Block:
     return Block(f"Test AUPRC against {label}", columns, tuple(rows))
 
 
-def sentences(summary: Summary) -> list[str]:
-    """Return what an item's numbers say: of SOAP and of ours against the base, and of ours against the paper's."""
-    if summary.base is None:
-        return []
-    base = summary.grid.methods[summary.base].label
-    varies = any(summary.grid.methods[row].like for row in summary.rows)
-    said = []
-    for score in scores(summary.entries, summary.base):
-        method = summary.grid.methods[score.method]
-        if method.name not in ("soap", "apmax") and len(summary.rows) > 8:
-            continue
-        if varies and method.like is None:
-            # Another method beside the variants: what it is compared with is not what the item is about.
-            continue
-        text = f"{method.label}: above {base} in {score.above} of {plural(score.cells, 'cell')}"
-        if score.unfinished:
-            text += f" ({score.unfinished} unfinished)"
-        text += f"; the 95 % interval is above zero in {score.surely_above}, below in {score.surely_below}."
-        if score.printed:
-            text += f" In the paper: above in {score.printed_above} of {score.printed} of them."
-        said.append(text)
-    return [*said, *variants(summary), *kept_cross_entropy(summary), *agreement(summary.entries.values())]
-
-
-def variants(summary: Summary) -> list[str]:
-    """Return how a row stands to the one that it varies, or to its control: the table compares both with the base."""
-    said = []
-    methods = [summary.grid.methods[row] for row in summary.rows]
-    for row, against in [(method.name, other) for method in methods for other in (method.like, *method.controls)]:
-        if against is None or against not in summary.rows or against == summary.base:
-            continue
-        for cell in summary.begun:
-            own, other = (summary.entries[cell[0], cell[1], name] for name in (row, against))
-            paired = with_paired(own, other).paired
-            if paired:
-                labels = [summary.grid.methods[name].label for name in (row, against)]
-                said.append(
-                    f"{name_of(summary, cell)}: {labels[0]} against {labels[1]} {difference(paired['auprc'])}, "
-                    f"above in {won(paired['auprc'])}."
-                )
-    return said
-
-
-def kept_cross_entropy(summary: Summary) -> list[str]:
-    """Return in how many runs of a recipe validation chose a model of its first stage, which no AP loss has touched."""
-    said = []
-    for method in (summary.grid.methods[row] for row in summary.rows):
-        if method.scheme != "recipe":
-            continue
-        for cell in summary.begun:
-            lines = [line for line in summary.entries[cell[0], cell[1], method.name].lines.values() if "chosen" in line]
-            first = sum(line["chosen"]["stage"] == 1 for line in lines)
-            if first:
-                said.append(
-                    f"{name_of(summary, cell)}: {method.label}: in {first} of {plural(len(lines), 'run')} validation "
-                    "chose an epoch of its first stage, cross-entropy with averaged weights: no AP loss is in these "
-                    "models."
-                )
-    return said
-
-
-def agreement(entries: Iterable[Entry]) -> list[str]:
+def agreement(grid: Grid, entries: Iterable[Entry]) -> list[str]:
     """Return how our means stand to the paper's, or nothing where there are none to compare."""
-    standings = [entry.standing for entry in entries if entry.standing is not None and not entry.repeated]
-    if not standings:
+    counted = [entry for entry in entries if entry.standing is not None and not entry.repeated]
+    if not counted:
         return []
-    within, above, below = (standings.count(name) for name in ("within", "above", "below"))
-    return [
-        f"Of {plural(len(standings), 'mean')} that the paper has too, {within} are within two of its standard "
-        f"deviations, {above} above, {below} below."
-    ]
+    said = []
+    for standing, words in (
+        ("within", "within two of its standard deviations"),
+        ("above", "above"),
+        ("below", "below"),
+    ):
+        labels = Counter(grid.data[entry.data].label for entry in counted if entry.standing == standing)
+        each = f" ({'; '.join(f'{label}: {count}' for label, count in labels.items())})" if labels else ""
+        said.append(f"{words} {labels.total()}{each}")
+    return [f"Means of finished rows that the paper has too: {len(counted)}; {', '.join(said)}."]
 
 
 def unfinished(summary: Summary) -> list[str]:

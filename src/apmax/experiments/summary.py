@@ -80,9 +80,12 @@ class Entry:
 
     @property
     def standing(self) -> str | None:
-        """Our mean AUPRC is "within" two of the paper's deviations, "above" or "below"; None if either is missing."""
+        """Our mean AUPRC is "within" two of the paper's deviations, "above" or "below".
+
+        None if the paper has none, or if runs are missing: those that there are could be the easy ones.
+        """
         ours = self.spread()
-        if ours is None or self.printed is None:
+        if ours is None or self.printed is None or self.done < self.total:
             return None
         # As printed, with four digits: a deviation of 0.0000 would otherwise refuse the very same number.
         difference = round(ours.mean, 4) - self.printed.mean
@@ -135,6 +138,11 @@ class Summary:
         """Runs ended and wanted, of the rows shown."""
         shown = [entry for cell in self.cells for entry in self.of(cell)]
         return sum(entry.done for entry in shown), sum(entry.total for entry in shown)
+
+
+def name_of(summary: Summary, cell: Cell) -> str:
+    """Return a cell's name for people."""
+    return f"{summary.grid.data[cell[0]].label}, {summary.grid.models[cell[1]].label}"
 
 
 def summarise(

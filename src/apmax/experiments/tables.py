@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from apmax.experiments.notes import NONE, notes, tried
 from apmax.experiments.paper import Printed
-from apmax.experiments.summary import METRICS, Cell, Entry, Spread, Summary
+from apmax.experiments.summary import METRICS, Cell, Entry, Spread, Summary, name_of
 from apmax.metrics import Paired
 
 MARKS = {"within": "≈", "above": "▲", "below": "▼"}
-NONE = "—"
 
 
 @dataclass(frozen=True)
@@ -80,19 +80,6 @@ def lead(summary: Summary) -> list[str]:
     return said
 
 
-def tried(summary: Summary) -> str:
-    """Return what a budget means."""
-    count = summary.grid.budgets[summary.budget]
-    if count == 1:
-        return "each method with its published configuration"
-    return f"up to {count} configurations of each method, the best by validation AP"
-
-
-def name_of(summary: Summary, cell: Cell) -> str:
-    """Return a cell's name for people."""
-    return f"{summary.grid.data[cell[0]].label}, {summary.grid.models[cell[1]].label}"
-
-
 def overview(summary: Summary, cells: Sequence[Cell]) -> Block | None:
     """Return the table that stands in the paper: a row for each method, and for each network ours and the paper's.
 
@@ -115,12 +102,12 @@ def overview(summary: Summary, cells: Sequence[Cell]) -> Block | None:
     if len(parts) < 2:
         return None
     title = "Test AUPRC, networks side by side"
-    return Block(title, tuple(columns), rows_of(summary, parts))
+    return Block(title, tuple(columns), rows_of(summary, summary.rows, parts))
 
 
 def detail(summary: Summary, cell: Cell) -> Block:
-    """Return all that is known of one data set and network."""
-    entries = summary.of(cell)
+    """Return all that is known of one data set and network; a row of which nothing is known is left out."""
+    entries = [entry for entry in summary.of(cell) if entry.done or entry.tuning or entry.printed]
     has_paper = any(entry.printed for entry in entries)
     columns, parts = ["Method", "Runs"], [[Field(runs(entry)) for entry in entries]]
     for metric, name in METRICS.items():
@@ -139,15 +126,15 @@ def detail(summary: Summary, cell: Cell) -> Block:
             if metric == "auprc":
                 columns.append("Won")
                 parts.append([Field(won(entry.paired.get(metric))) for entry in entries])
-    return Block(name_of(summary, cell), tuple(columns), rows_of(summary, parts))
+    methods = [entry.method for entry in entries]
+    return Block(name_of(summary, cell), tuple(columns), rows_of(summary, methods, parts))
 
 
-def rows_of(summary: Summary, columns: Sequence[Sequence[Field]]) -> tuple[Row, ...]:
+def rows_of(summary: Summary, methods: Sequence[str], columns: Sequence[Sequence[Field]]) -> tuple[Row, ...]:
     """Return rows from columns, with the methods' names before them."""
-    methods = [summary.grid.methods[row] for row in summary.rows]
     return tuple(
         Row((Field(method.label), *(column[number] for column in columns)), method.ours)
-        for number, method in enumerate(methods)
+        for number, method in enumerate(summary.grid.methods[name] for name in methods)
     )
 
 
@@ -227,78 +214,6 @@ def won(paired: Paired | None) -> str:
     if paired is None:
         return ""
     return f"{paired.won} of {paired.cells}" + (f", equal in {paired.equal}" if paired.equal else "")
-
-
-def notes(summary: Summary) -> list[str]:
-    """Return what a reader must know to read the numbers."""
-    said = [METRIC_NOTE]
-    if summary.printed:
-        said.append(MARK_NOTE)
-    if summary.base is not None:
-        said.append(difference_note(summary.grid.methods[summary.base].label))
-    return [*said, *own_notes(summary)]
-
-
-METRIC_NOTE = (
-    "AUPRC is the trapezoidal area under the precision–recall points, which is what the paper prints; AP is average "
-    "precision. Mean ± standard deviation (n − 1) over the runs; bold is the best mean of a column among the methods "
-    "with the most runs."
-)
-MARK_NOTE = (
-    "Paper: mean ± standard deviation as printed. ≈ our mean is within two of the paper's standard deviations, ▲ "
-    "above, ▼ below: a description, not a test."
-)
-
-
-def difference_note(base: str) -> str:
-    """Return what the differences to a method are."""
-    return (
-        f"− {base}: mean of the differences to {base} over the runs that both have, with Student's 95 % interval; each "
-        "is for one comparison, so that one in twenty excludes zero by chance. Won: in how many of these runs it is "
-        f"above {base}."
-    )
-
-
-def own_notes(summary: Summary) -> list[str]:
-    """Return what is to be known of this item's runs, and of the paper's."""
-    said = [*split_notes(summary), *run_notes(summary)]
-    if summary.printed:
-        count = summary.printed.runs
-        said += [f"The paper's numbers are over {count} {summary.printed.over}."] if count else []
-        said += summary.printed.notes
-    return said
-
-
-def split_notes(summary: Summary) -> list[str]:
-    """Return what is said of data sets whose runs are splits: they differ for another reason than seeds do."""
-    said = []
-    for data in dict.fromkeys(data for data, _ in summary.begun):
-        entry = summary.grid.data[data]
-        positives = [line["test"]["positives"] for line in summary.lines if line["data"] == data and line.get("test")]
-        if len(entry.splits) > 1 and positives:
-            low, high = min(positives), max(positives)
-            held = f"{low} positives" if low == high else f"{low} to {high} positives"
-            said.append(
-                f"{entry.label}: a run is one of {len(entry.splits)} splits, whose test parts have {held}. The "
-                "deviation is that between splits; the differences are taken within a split."
-            )
-            if (summary.seeds or entry.seeds) > 1:
-                said.append(
-                    f"{entry.label}: the {summary.seeds or entry.seeds} seeds of a split count as runs, though they "
-                    "share its data: deviations and intervals are narrower than new splits would give."
-                )
-    return said
-
-
-def run_notes(summary: Summary) -> list[str]:
-    """Return what is said of runs that are missing."""
-    shown = [entry for cell in summary.begun for entry in summary.of(cell)]
-    said = []
-    if any(entry.diverged for entry in shown):
-        said.append("Diverged runs have no value: they are counted, and left out of means and differences.")
-    if any(entry.done < entry.total for entry in shown):
-        said.append(f"Unfinished: n of m runs, {NONE} for none; means and differences are of what there is.")
-    return said
 
 
 def text_of(field: Field) -> str:

@@ -116,8 +116,8 @@ def auroc_interval(scores: Any, labels: Any, *, confidence: float = 0.95) -> Int
     """Return the AUROC with DeLong's variance, the interval taken on the logit scale.
 
     With `V_i` the share of negatives below positive i (ties half) and `W_j` the share of positives above negative j:
-    `var(A) = var(V)/n₊ + var(W)/n₋` and `logit(A) ± z·sd(A)/(A·(1 - A))`. For a perfect ranking, or a class of
-    one row, nothing is known of the spread, and the interval is (0, 1).
+    `var(A) = var(V)/n₊ + var(W)/n₋` and `logit(A) ± z·sd(A)/(A·(1 - A))`. Where V and W do not vary (a perfect
+    ranking, all scores equal), or a class has one row, nothing is known of the spread, and the interval is (0, 1).
 
     Args:
         scores: Finite scores on any scale, (n,) or (n, 1).
@@ -143,9 +143,9 @@ def auroc_interval(scores: Any, labels: Any, *, confidence: float = 0.95) -> Int
     below = 1 - _share_above(negatives, positives.keys)
     above = _share_above(positives, negatives.keys)
     value = below.mean().item()
-    if value in (0.0, 1.0) or min(hits, misses) < 2:
+    variance = (below.var() / hits + above.var() / misses).item() if min(hits, misses) > 1 else 0.0
+    if variance == 0:
         return _logit_interval(value, math.inf, confidence)
-    variance = (below.var() / hits + above.var() / misses).item()
     return _logit_interval(value, math.sqrt(variance) / (value * (1 - value)), confidence)
 
 

@@ -58,12 +58,12 @@ class EdgeConvolution(nn.Module):
         molecule instead of one for every bond.
         """
         rows, count = graphs.bonds.rows, graphs.count
-        if len(rows) * count > len(graphs.source):
+        if len(rows) > MOST_GROUPS or len(rows) * count > len(graphs.source):
             return mean_by(self.forward(x, graphs), graphs.batch, count)
         molecule = graphs.batch.index_select(0, graphs.target)
         places = molecule * len(rows) + graphs.bonds.index()
         sums = sum_by(x.index_select(0, graphs.source), places, count * len(rows))
-        messages: Tensor = sums.view(count, -1) @ self.matrices(rows).view(-1, self.hidden)
+        messages: Tensor = sums.view(count, len(rows) * self.width) @ self.matrices(rows).view(-1, self.hidden)
         own = mean_of_linear(self.root, sum_by(x, graphs.batch, count), graphs)
         return own + messages / sizes(graphs.batch, count, x.dtype)
 
