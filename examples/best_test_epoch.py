@@ -1,0 +1,79 @@
+"""How far the test value of the epoch that validation chose is from the best test value of all epochs.
+
+A check of the distance to the paper's numbers, not a result: the second may be what the paper prints. Cross-entropy as
+in the paper's first stage, the test part scored after every epoch.
+
+    APMAX_DATA=FOLDER OMP_NUM_THREADS=1 python examples/best_test_epoch.py results/best-test-epoch.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import torch
+
+from apmax.experiments import Place, grid, origin, searches
+from apmax.experiments.paper import paper
+from apmax.experiments.results import append
+from apmax.experiments.running import read_trace, run_trial
+from apmax.experiments.trial import Trial
+
+CELLS = [(data, model) for data in ("aicures", "aicures-random") for model in ("gine", "mpnn")]
+
+
+def measure(job: tuple[Trial, Path]) -> dict[str, Any]:
+    """Train one run and return its test AUPRC at the chosen epoch and at the best."""
+    trial, work = job
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    place = Place(work, None, origin())
+    line = run_trial(trial, place, trace=True)
+    trace = read_trace(place.folder(trial))
+    best = max(trace, key=trace.__getitem__)
+    return {
+        **trial.place,
+        "positives": line["test"]["positives"],
+        "chosen": {"epoch": line["chosen"]["epoch"], "auprc": line["test"]["auprc"]},
+        "best": {"epoch": best, "auprc": trace[best]},
+        **origin(),
+    }
+
+
+def main() -> None:
+    """Run what is missing in the file, and print the means beside the paper's."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path, help="one line of JSON per run; what is there is not run again")
+    parser.add_argument("--work", type=Path, default=Path("out", "best-test-epoch"), help="checkpoints")
+    parser.add_argument("--workers", type=int, default=2)
+    asked = parser.parse_args()
+    lines = [json.loads(text) for text in asked.file.read_text().splitlines()] if asked.file.exists() else []
+    known = {(line["data"], line["model"], line["split"]) for line in lines}
+    trials = [search.tuning[0] for search in searches(grid(), CELLS, ["ce"])]
+    jobs = [(trial, asked.work) for trial in trials if (trial.data, trial.model, trial.split) not in known]
+    with multiprocessing.get_context("spawn").Pool(asked.workers) as pool:
+        for number, line in enumerate(pool.imap_unordered(measure, jobs), 1):
+            append(asked.file, line)
+            lines.append(line)
+            print(f"{number} of {len(jobs)}: {line['data']} {line['model']} {line['split']}", flush=True)
+    cells = defaultdict(list)
+    for line in lines:
+        cells[line["data"], line["model"]].append(line)
+    printed = paper()["aicures_full"].values
+    print("\n| data | network | runs | chosen epoch | best test epoch | paper |\n|---|---|---:|---:|---:|---:|")
+    for (data, model), found in sorted(cells.items()):
+        chosen, best = (mean(line[name]["auprc"] for line in found) for name in ("chosen", "best"))
+        there = printed[data, model, "ce"]
+        print(
+            f"| {grid().data[data].label} | {grid().models[model].label} | {len(found)} | {chosen:.3f} | {best:.3f} "
+            f"| {there.mean:.3f} ± {there.std:.3f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
