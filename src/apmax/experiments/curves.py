@@ -10,7 +10,7 @@ from typing import Any
 from apmax import extras
 from apmax.experiments.drawing import AMBER, BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, label_ends, tidy
 from apmax.experiments.settings import resolve
-from apmax.experiments.summary import Cell, Entry, Summary
+from apmax.experiments.summary import Cell, Entry, Summary, name_of, plural
 
 Histories = Mapping[str, Mapping[str, Any]]
 Line = Sequence[float]
@@ -51,7 +51,7 @@ def convergence(summary: Summary, histories: Histories) -> Any:
             ends.append((len(middle), middle[-1], f"{summary.grid.methods[entry.method].label} ({len(runs)})", colour))
         lacking = [entry for entry in summary.of(cell) if not known(histories, entry, "test_auprc")]
         axes.set(xlabel="epoch of the second stage" + not_run(summary, lacking), ylabel="test AUPRC")
-        axes.set_title(title(summary, cell), loc="left")
+        axes.set_title(name_of(summary, cell), loc="left")
         axes.set_xlim(left=0)
         tidy(axes)
         label_ends(axes, ends)
@@ -85,7 +85,7 @@ def batch_sizes(summary: Summary, histories: Histories) -> Any:  # noqa: ARG001 
         axes.set_xlim(min(every) / 1.4, max(every) * 1.4)
         lacking = [entry for entry in summary.of(cell) if not entry.values]
         axes.set(xlabel="batch size" + not_run(summary, lacking), ylabel="test AUPRC")
-        axes.set_title(f"{title(summary, cell)}: SOAP", loc="left")
+        axes.set_title(f"{name_of(summary, cell)}: SOAP", loc="left")
         tidy(axes)
     return figure
 
@@ -116,7 +116,7 @@ def consistency(summary: Summary, histories: Histories) -> Any:
         axes.set(xlabel="iteration")
         agreement = rank_correlations(histories, entry)
         said = "rank correlation " + " to ".join(dict.fromkeys(f"{end(agreement):.2f}" for end in (min, max)))
-        axes.set_title(f"{title(summary, cell)}\n{said}, {plural(len(agreement), 'run')}", loc="left")
+        axes.set_title(f"{name_of(summary, cell)}\n{said}, {plural(len(agreement), 'run')}", loc="left")
         tidy(axes)
     return figure
 
@@ -140,7 +140,7 @@ def precision_recall(summary: Summary, histories: Histories) -> Any:  # noqa: AR
         axes.axhline(share, color="grey", linestyle="--", linewidth=1, label=f"{share:.3f} no skill, n₊/n")
         lacking = [entry for entry in summary.of(cell) if entry.method in STYLES and entry.method not in drawn]
         axes.set(xlabel="recall" + not_run(summary, lacking), ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
-        axes.set_title(f"{title(summary, cell)}: first run", loc="left")
+        axes.set_title(f"{name_of(summary, cell)}: first run", loc="left")
         place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "alignment": "left"}
         axes.legend(frameon=False, fontsize=8, title="test AUPRC", title_fontsize=8, **place)
         tidy(axes)
@@ -221,24 +221,10 @@ def band(axes: Any, at: Iterable[float], middle: Line, reach: Line, colour: str)
         axes.fill_between(list(at), low, high, color=colour, alpha=0.15, linewidth=0)
 
 
-def title(summary: Summary, cell: Cell) -> str:
-    """Return a panel's title."""
-    return f"{summary.grid.data[cell[0]].label}, {summary.grid.models[cell[1]].label}"
-
-
 def not_run(summary: Summary, entries: Sequence[Entry]) -> str:
     """Return what is said under a panel of the methods that it lacks."""
     names = [summary.grid.methods[entry.method].label for entry in entries]
     return "\n" + fill(f"(not run: {'; '.join(names)})", 45) if names else ""
-
-
-def plural(count: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    >>> plural(1, "run"), plural(3, "run")
-    ('1 run', '3 runs')
-    """
-    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def row_of_panels(count: int, *, width: float, height: float = 3.6) -> tuple[Any, list[Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 from apmax import extras
 from apmax.experiments import curves
 from apmax.experiments.drawing import GREY, OURS, PAPERS, tidy
-from apmax.experiments.summary import Cell, Entry, Summary
+from apmax.experiments.summary import Cell, Entry, Summary, name_of
 
 Histories = Mapping[str, Mapping[str, Any]]
 
@@ -100,8 +100,7 @@ def panel(axes: Any, summary: Summary, cell: Cell, rows: Sequence[str], *, named
     ours = sum(summary.grid.methods[row].ours for row in rows)
     if 0 < ours < len(entries):
         axes.axhline(ours - 0.5, color=GREY, linewidth=0.8, alpha=0.6)
-    title = f"{summary.grid.data[cell[0]].label}, {summary.grid.models[cell[1]].label}"
-    axes.set_title(title, loc="left")
+    axes.set_title(name_of(summary, cell), loc="left")
     axes.set_xlabel("test AUPRC")
     tidy(axes)
     axes.tick_params(axis="y", length=0)

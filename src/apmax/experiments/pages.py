@@ -18,11 +18,11 @@ from apmax.experiments.notes import MARK_NOTE, METRIC_NOTE, difference_note, own
 from apmax.experiments.output import stem, write
 from apmax.experiments.paper import did
 from apmax.experiments.plan import Lines
-from apmax.experiments.reading import agreement, plural, score_block, scores, unfinished
+from apmax.experiments.reading import agreement, score_block, scores, unfinished
 from apmax.experiments.remarks import chose_first_stage, overall_comparisons, sentences
 from apmax.experiments.rendering import markdown_table, plain
 from apmax.experiments.results import Results
-from apmax.experiments.summary import Entry, Summary, summarise
+from apmax.experiments.summary import Entry, Summary, plural, summarise
 from apmax.experiments.tables import detail, overview
 
 PAGE, README, RESULTS = Path("docs", "results.md"), Path("README.md"), Path("results")

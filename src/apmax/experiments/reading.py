@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from apmax.experiments.grid import Grid
-from apmax.experiments.summary import Entry, Summary, name_of
+from apmax.experiments.summary import Entry, Summary, name_of, plural
 from apmax.experiments.tables import Block, Field, Row
 
 Entries = Mapping[tuple[str, str, str], Entry]
@@ -126,12 +126,3 @@ def unfinished(summary: Summary) -> list[str]:
             said.append(f"{name_of(summary, cell)}: {' — '.join(parts)}")
     none = [name_of(summary, cell) for cell in summary.cells if cell not in summary.begun]
     return [*said, *([f"no run at all: {'; '.join(none)}"] if none else [])]
-
-
-def plural(count: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    >>> plural(1, "cell"), plural(3, "cell")
-    ('1 cell', '3 cells')
-    """
-    return f"{count} {noun}{'s' * (count != 1)}"

@@ -7,9 +7,9 @@ from statistics import mean
 
 from apmax.experiments.curves import Histories, averaged, known, rank_correlations
 from apmax.experiments.grid import Grid
-from apmax.experiments.reading import Entries, agreement, plural, scores
+from apmax.experiments.reading import Entries, agreement, scores
 from apmax.experiments.settings import resolve
-from apmax.experiments.summary import Entry, Summary, name_of, with_paired
+from apmax.experiments.summary import Entry, Summary, name_of, plural, with_paired
 from apmax.experiments.tables import difference, won
 
 EARLY = 5
@@ -45,7 +45,7 @@ def against_base(summary: Summary) -> list[str]:
         if method.name not in ("soap", "apmax") and len(summary.rows) > 8:
             continue
         if varies and method.like != summary.base and summary.base != "ce":
-            # Another method beside the variants: what it is compared with is not what the item is about.
+            # Beside variants of the base another method is not what the item is about; to cross-entropy all are set.
             continue
         text = f"{method.label}: above {base} in {score.above} of {plural(score.cells, 'cell')}"
         if score.unfinished:

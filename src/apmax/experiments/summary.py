@@ -145,6 +145,15 @@ def name_of(summary: Summary, cell: Cell) -> str:
     return f"{summary.grid.data[cell[0]].label}, {summary.grid.models[cell[1]].label}"
 
 
+def plural(count: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> plural(1, "cell"), plural(3, "cell")
+    ('1 cell', '3 cells')
+    """
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def summarise(
     grid: Grid,
     item: Item,
