@@ -133,8 +133,7 @@ class Session:
     def save(self, work: Work) -> None:
         """Hand the checkpoint of this moment to the writer, when it has finished the one before.
 
-        The training waits for a copy of what its steps change. The rest is never changed in place: records, and the
-        weights that wait to be selected.
+        The training waits until the state is one piece of memory; bringing that to the disk is the writer's.
 
         Raises:
             DivergedError: The weights are not finite; the last checkpoint stays.
@@ -148,7 +147,6 @@ class Session:
         seen = {n: v if n == "losses" else self.gather(v) for n, v in work.seen.joined().items()}
         if self.writer is not None:
             self.settle()
-            changing = {"model": parts, **({} if work.gradient is None else work.gradient.state_dict())}
             state = {
                 "config": self.description,
                 "data": self.fingerprint,
@@ -160,9 +158,10 @@ class Session:
                 "selection": work.selection.state_dict(),
                 "seen": seen,
                 "records": "\n".join(self.lines),
-                **checkpoint.frozen(changing),
+                "model": parts,
+                **({} if work.gradient is None else work.gradient.state_dict()),
             }
-            self.writer.write(state)
+            self.writer.write(checkpoint.encoded(state))
         self.saver.saved(self.step, time.monotonic() - started, epoch=len(self.records))
 
     def settle(self) -> None:

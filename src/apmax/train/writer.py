@@ -6,7 +6,6 @@ import time
 import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from apmax import checkpoint
 from apmax.train.failures import NotWrittenError
@@ -28,11 +27,11 @@ class Writer:
         """Whether a checkpoint is being written."""
         return self.current is not None and not self.current.done()
 
-    def write(self, state: dict[str, Any]) -> None:
-        """Begin to write `state`, which nobody may change any more; `collect(wait=True)` must have come before."""
+    def write(self, content: memoryview) -> None:
+        """Begin to write a checkpoint's content; `collect(wait=True)` must have come before."""
         assert self.current is None, "one checkpoint at a time"
         self.thread = self.thread or ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
-        self.current = self.thread.submit(timed, self.path, state)
+        self.current = self.thread.submit(timed, self.path, content)
 
     def collect(self, *, wait: bool = False) -> float:
         """Return the seconds that the checkpoint took which has ended since, 0 if none has.
@@ -66,8 +65,8 @@ class Writer:
             warnings.warn(str(error), RuntimeWarning, stacklevel=2)
 
 
-def timed(path: Path, state: dict[str, Any]) -> float:
+def timed(path: Path, content: memoryview) -> float:
     """Write the checkpoint and return the seconds it took."""
     started = time.monotonic()
-    checkpoint.write(path, state)
+    checkpoint.write(path, content)
     return time.monotonic() - started
