@@ -1,5 +1,6 @@
 """Checkpoints: whole or refused, and never code."""
 
+import itertools
 import os
 import pickle
 import zipfile
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from apmax import checkpoint
-from apmax.checkpoint import CheckpointError, format
+from apmax.checkpoint import CheckpointError, content
 from apmax.checkpoint.packing import MARK
 
 STATE = {
@@ -88,7 +89,7 @@ def test_a_text_file_is_refused(path):
 
 
 def test_a_newer_checkpoint_is_refused_and_says_to_upgrade(path, monkeypatch):
-    monkeypatch.setattr(format, "VERSION", format.VERSION + 1)
+    monkeypatch.setattr(content, "VERSION", content.VERSION + 1)
     checkpoint.save(path, STATE)
     monkeypatch.undo()
     with pytest.raises(CheckpointError, match="upgrade apmax"):
@@ -102,7 +103,7 @@ class Harmful:
 
 def test_reading_never_executes_code(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    torch.save({"format": format.FORMAT, "version": 1, "apmax": "0", "state": Harmful()}, path)
+    torch.save({"format": content.FORMAT, "version": 1, "apmax": "0", "state": Harmful()}, path)
     with zipfile.ZipFile(path) as archive:
         assert b"harm-was-done" in archive.read(next(n for n in archive.namelist() if n.endswith("data.pkl")))
     with pytest.raises(CheckpointError, match="not written by apmax"):
@@ -111,7 +112,7 @@ def test_reading_never_executes_code(path, tmp_path, monkeypatch):
 
 
 def test_a_bare_pickle_is_refused(path):
-    path.write_bytes(pickle.dumps({"format": format.FORMAT}))
+    path.write_bytes(pickle.dumps({"format": content.FORMAT}))
     with pytest.raises(CheckpointError):
         checkpoint.load(path)
 
@@ -123,19 +124,79 @@ def test_state_that_could_only_be_read_by_executing_code_is_not_written(path):
     assert checkpoint.load(path)["step"] == 1
 
 
-def test_a_crash_between_the_two_renames_leaves_a_usable_checkpoint(path, monkeypatch):
+class Crash(BaseException):
+    """Ends a program at once."""
+
+
+def loads(path):
+    try:
+        return checkpoint.load(path)
+    except (CheckpointError, FileNotFoundError):
+        return None
+
+
+# Where a file can have one name only, a damaged one is moved over the one before.
+@pytest.mark.parametrize(("links", "damaged"), [(True, False), (True, True), (False, False)])
+def test_whenever_a_crash_comes_one_of_the_two_is_whole(path, monkeypatch, links, damaged):
+    calls = [(os, "fsync"), (os, "link"), (type(path), "unlink"), (type(path), "replace")]
+    for moment in itertools.count():
+        for each in path.parent.iterdir():
+            each.unlink()
+        for step in (1, 2):
+            checkpoint.save(path, {"step": step})
+        if damaged:
+            path.write_bytes(path.read_bytes()[:100])
+        count = 0
+
+        def crashing(function, call):
+            def called(*arguments, **options):
+                nonlocal count
+                count += 1
+                if count > moment:  # noqa: B023 - called within this turn
+                    raise Crash
+                if call == "link" and not links:
+                    raise OSError("no links here")
+                return function(*arguments, **options)
+
+            return called
+
+        with monkeypatch.context() as patch:
+            for owner, call in calls:
+                patch.setattr(owner, call, crashing(getattr(owner, call), call))
+            try:
+                checkpoint.save(path, {"step": 3})
+                break
+            except Crash:
+                pass
+        found = loads(path) or loads(checkpoint.previous(path))
+        assert found is not None
+        assert found["step"] in ((1, 3) if damaged else (2, 3))
+        checkpoint.save(path, {"step": 4})
+        assert checkpoint.load(path)["step"] == 4
+    assert moment >= 4
+    assert checkpoint.load(path)["step"] == 3
+    if not damaged:
+        assert checkpoint.load(checkpoint.previous(path))["step"] == 2
+
+
+def test_without_links_a_crash_between_the_renames_leaves_the_one_before(path, monkeypatch):
     checkpoint.save(path, {"step": 1})
     replace = type(path).replace
 
     def crash_at_second(self, target):
         if self.name.endswith(".writing"):
-            raise KeyboardInterrupt
+            raise Crash
         return replace(self, target)
 
-    monkeypatch.setattr(type(path), "replace", crash_at_second)
-    with pytest.raises(KeyboardInterrupt):
-        checkpoint.save(path, {"step": 2})
-    monkeypatch.undo()
+    def no_links(*_):
+        raise OSError("no links here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", no_links)
+        patch.setattr(type(path), "replace", crash_at_second)
+        with pytest.raises(Crash):
+            checkpoint.save(path, {"step": 2})
+    assert not path.exists()
     assert checkpoint.load(path)["step"] == 1
 
 
@@ -164,28 +225,28 @@ def test_a_missing_checkpoint_is_a_file_not_found_error(path):
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_checkpoints_of_older_formats_are_read(path, version):
-    torch.save({"format": format.FORMAT, "version": version, "apmax": "0.1", "state": STATE}, path)
+    torch.save({"format": content.FORMAT, "version": version, "apmax": "0.1", "state": STATE}, path)
     loaded = checkpoint.load(path)
     assert torch.equal(loaded["model"]["w"], STATE["model"]["w"])
     assert loaded["betas"] == STATE["betas"]
 
 
 @pytest.mark.parametrize(
-    "content",
+    "parts",
     [
-        {"state": {"w": f"{MARK} 0 0 3"}, "vectors": [torch.ones(2)]},
-        {"state": {"w": f"{MARK} 1 0 1"}, "vectors": [torch.ones(2)]},
-        {"state": {"w": f"{MARK} 0 0 -1"}, "vectors": [torch.ones(2)]},
-        {"state": {"w": f"{MARK} 0 0 x"}, "vectors": [torch.ones(2)]},
+        {"state": {"w": f"{MARK}0 0 3"}, "vectors": [torch.ones(2)]},
+        {"state": {"w": f"{MARK}1 0 1"}, "vectors": [torch.ones(2)]},
+        {"state": {"w": f"{MARK}0 0 -1"}, "vectors": [torch.ones(2)]},
+        {"state": {"w": f"{MARK}0 -1 1"}, "vectors": [torch.ones(2)]},
+        {"state": {"w": f"{MARK}-1 0 1"}, "vectors": [torch.ones(2)]},
+        {"state": {"w": f"{MARK}0 0 x"}, "vectors": [torch.ones(2)]},
         {"state": {"w": MARK}, "vectors": [torch.ones(2)]},
-        {"state": {"w": f"{MARK} 0 0 1"}, "vectors": [1]},
+        {"state": {"w": f"{MARK}0 0 1"}, "vectors": [1]},
         {"state": {"w": 1}},
-        {"state": 1, "vectors": []},
-        {"vectors": []},
     ],
 )
-def test_a_file_whose_marks_do_not_fit_is_refused(path, content):
-    torch.save({"format": format.FORMAT, "version": 3, "apmax": "0", **content}, path)
+def test_a_file_whose_marks_do_not_fit_is_refused(path, parts):
+    torch.save({"format": content.FORMAT, "version": 3, "apmax": "0", **parts}, path)
     with pytest.raises(CheckpointError, match=r"checkpoint\.pt was not written by apmax \(."):
         checkpoint.load(path)
 
@@ -205,3 +266,55 @@ def test_the_content_does_not_change_with_the_state():
     weights.add_(1)
     large.add_(1)
     assert bytes(content) == before
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [{}, {"version": 3}, {"version": "3", "state": {}}, {"version": 2, "state": 5}, {"version": None, "state": {}}],
+)
+def test_a_file_without_version_and_state_is_refused(path, parts):
+    torch.save({"format": content.FORMAT, **parts}, path)
+    with pytest.raises(CheckpointError, match="no version and state"):
+        checkpoint.load(path)
+
+
+@pytest.mark.parametrize("state", [[1, 2], None, torch.ones(2)])
+def test_a_state_without_names_is_refused_and_changes_nothing(path, state):
+    checkpoint.save(path, {"step": 1})
+    with pytest.raises(CheckpointError, match="state must be a mapping"):
+        checkpoint.save(path, state)
+    assert checkpoint.load(path)["step"] == 1
+
+
+def test_a_record_that_is_marked_as_a_directory_is_damage(path):
+    # torch would skip it and return whatever stood in memory
+    checkpoint.save(path, {"weights": torch.ones(4)})
+    raw = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        start, names = archive.start_dir, archive.namelist()
+    for name in names:
+        if name.endswith("data/0"):
+            break
+        start += 46 + sum(int.from_bytes(raw[start + at : start + at + 2], "little") for at in (28, 30, 32))
+    raw[start + 38] |= 0x10
+    path.write_bytes(raw)
+    with pytest.raises(CheckpointError, match=r"damaged: .*data/0"):
+        checkpoint.load(path)
+
+
+def test_whichever_byte_is_damaged_no_other_state_is_read(path):
+    state = {"weights": torch.arange(4.0), "name": "x"}
+    checkpoint.save(path, state)
+    whole = path.read_bytes()
+    for position in range(0, len(whole), 7):
+        raw = bytearray(whole)
+        raw[position] ^= 0x55
+        path.write_bytes(raw)
+        found = loads(path)
+        assert found is None or (found["name"] == "x" and torch.equal(found["weights"], state["weights"]))
+
+
+def test_what_cannot_be_opened_is_not_called_damaged(path):
+    path.mkdir()
+    with pytest.raises(IsADirectoryError):
+        checkpoint.load(path)

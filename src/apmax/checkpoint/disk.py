@@ -11,13 +11,26 @@ Content = bytes | memoryview
 def write(path: Path, content: Content) -> None:
     """Write `content` to `path` and keep what stood there as `previous(path)`.
 
-    After a crash at any moment one of the two is whole.
+    Whenever a crash comes, `path` or `previous(path)` is whole if one of them was.
     """
     beside = written_beside(path, content)
-    if path.exists():
-        path.replace(previous(path))
+    former = kept(path) if path.exists() else None
     beside.replace(path)
+    if former is not None:
+        former.replace(previous(path))
     sync_directory(path.parent)
+
+
+def kept(path: Path) -> Path | None:
+    """Give the file at `path` a second name and return it; where the system has none, move it out of the way."""
+    former = path.with_name(path.name + ".former")
+    former.unlink(missing_ok=True)
+    try:
+        os.link(path, former)
+    except OSError:
+        path.replace(previous(path))
+        return None
+    return former
 
 
 def write_atomic(path: Path, content: Content) -> None:

@@ -14,18 +14,18 @@ from torch import Tensor
 
 from apmax.checkpoint.failures import CheckpointError
 
-MARK = "apmax.packed"
+MARK = "apmax.packed "
 """Begins the string that stands for a tensor; the number of its vector, its first place there and its shape follow."""
 MOST = 2**16
 """Numbers of a tensor that is laid together with others; a larger one is worth a record, and not worth a copy."""
-_ATOMS = frozenset((bool, int, float, str, bytes, type(None)))
+_ATOMS = frozenset((bool, int, float, str, type(None)))
 _TENSORS = frozenset((Tensor, torch.nn.Parameter))
 
 
 def packed(state: Mapping[str, Any]) -> tuple[dict[str, Any], list[Tensor]]:
     """Return `state` with marks in the place of its small tensors, and their numbers: a vector for each type.
 
-    All tensors are on the CPU then. What is tied stays one.
+    All tensors are on the CPU then. A tensor that stands in several places stays one.
 
     Raises:
         CheckpointError: `state` is not plain.
@@ -36,7 +36,7 @@ def packed(state: Mapping[str, Any]) -> tuple[dict[str, Any], list[Tensor]]:
     >>> vectors
     [tensor([1., 1., 0.])]
     """
-    places: dict[int, Any] = {}
+    places: dict[int, tuple[Tensor, Any]] = {}
     numbers: dict[tuple[torch.dtype, torch.device], int] = {}
     parts: list[list[Tensor]] = []
     lengths: list[int] = []
@@ -47,8 +47,9 @@ def packed(state: Mapping[str, Any]) -> tuple[dict[str, Any], list[Tensor]]:
             return value
         if kind in _TENSORS:
             if id(value) not in places:
-                places[id(value)] = placed(value.detach())
-            return places[id(value)]
+                # The tensor is held, so that no other takes its id.
+                places[id(value)] = value, placed(value.detach())
+            return places[id(value)][1]
         if isinstance(value, dict) or isinstance(value, Mapping):  # noqa: SIM101 - the first is the faster by far
             return {outlined(key): outlined(part) for key, part in value.items()}
         if isinstance(value, list):
@@ -60,7 +61,7 @@ def packed(state: Mapping[str, Any]) -> tuple[dict[str, Any], list[Tensor]]:
 
     def placed(value: Tensor) -> Any:
         length = value.numel()
-        if not 0 < length <= MOST or value.layout != torch.strided or not value.is_contiguous():
+        if not 0 < length <= MOST or not is_simple(value) or not value.is_contiguous():
             return alone(value)
         number = numbers.setdefault((value.dtype, value.device), len(parts))
         if number == len(parts):
@@ -69,7 +70,7 @@ def packed(state: Mapping[str, Any]) -> tuple[dict[str, Any], list[Tensor]]:
         parts[number].append(value.view(-1))
         lengths[number] += length
         # One string, not a tuple: torch's pickler asks a question about every object.
-        return " ".join(map(str, (MARK, number, lengths[number] - length, *value.shape)))
+        return MARK + " ".join(map(str, (number, lengths[number] - length, *value.shape)))
 
     return outlined(state), [torch.cat(each).cpu() for each in parts]
 
@@ -77,13 +78,18 @@ def packed(state: Mapping[str, Any]) -> tuple[dict[str, Any], list[Tensor]]:
 def alone(value: Tensor) -> Tensor:
     """Return `value` on the CPU, without what else lies in its memory: all of that would be written."""
     value = value.cpu()
-    if value.layout == torch.strided and value.untyped_storage().nbytes() > value.numel() * value.element_size():
+    if is_simple(value) and value.untyped_storage().nbytes() > value.numel() * value.element_size():
         return value.clone()
     return value
 
 
+def is_simple(value: Tensor) -> bool:
+    """Tell whether the tensor is its numbers, its type and its shape, and nothing else."""
+    return value.layout == torch.strided and not value.is_quantized and not value.is_nested
+
+
 def unpacked(outline: Mapping[str, Any], vectors: Sequence[Tensor]) -> dict[str, Any]:
-    """Return the state that `packed` took apart, each tensor in memory of its own."""
+    """Return the state that `packed` took apart; small tensors have memory of their own again."""
     tensors: dict[Any, Tensor] = {}
 
     def filled(value: Any) -> Any:
@@ -96,7 +102,9 @@ def unpacked(outline: Mapping[str, Any], vectors: Sequence[Tensor]) -> dict[str,
         if not is_mark(value):
             return value
         if value not in tensors:
-            number, start, *shape = map(int, value.split()[1:])
+            number, start, *shape = map(int, value.removeprefix(MARK).split())
+            if min(number, start, *shape, 0) < 0:
+                raise ValueError(f"{value!r} has a negative number")
             tensors[value] = vectors[number].narrow(0, start, torch.Size(shape).numel()).reshape(shape).clone()
         return tensors[value]
 
@@ -121,6 +129,11 @@ def check_plain(value: Any, where: str = "state") -> None:
         raise CheckpointError(f"{where} begins with {MARK!r}, which marks a tensor in a checkpoint; rename it")
     elif type(value) not in _ATOMS | _TENSORS:
         raise CheckpointError(
-            f"{where} is a {type(value).__name__}, which cannot be read back without executing code; "
+            f"{where} is a {name_of(type(value))}, which cannot be read back without executing code; "
             "keep tensors, numbers and strings in state_dict"
         )
+
+
+def name_of(kind: type) -> str:
+    """Return a type's name, with its module unless it is Python's own."""
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"

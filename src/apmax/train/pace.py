@@ -41,8 +41,8 @@ class Pace:
     def charge(self, seconds: float) -> None:
         """Add what the latest checkpoint cost besides; the next is expected to cost as much as the dearest.
 
-        The seconds in which it was written count in full, as if the training had waited: beside a small model's steps
-        the writer takes the interpreter from them for most of that time.
+        The seconds in which it was written count in full, as if the training had waited: a machine whose cores are all
+        busy has no others for it.
         """
         self.spent += seconds
         self.latest += seconds

@@ -138,7 +138,9 @@ class Session:
         Raises:
             DivergedError: The weights are not finite; the last checkpoint stays.
             NotWrittenError: The one before could not be written.
+            CheckpointError: The state of the model, the loss or the optimiser is not made of tensors and numbers.
         """
+        self.settle()
         started = time.monotonic()
         parts = tensors(self.model)
         if not all_finite(parts.values()):
@@ -146,7 +148,6 @@ class Session:
             raise DivergedError("the weights are not finite", step=self.step, rows=rows, lr=self.lr(work))
         seen = {n: v if n == "losses" else self.gather(v) for n, v in work.seen.joined().items()}
         if self.writer is not None:
-            self.settle()
             state = {
                 "config": self.description,
                 "data": self.fingerprint,

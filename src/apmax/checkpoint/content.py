@@ -1,7 +1,8 @@
 """How a state becomes the content of a checkpoint, and how that is read.
 
-A checkpoint is one file that `torch.load(path, weights_only=True)` can read: tensors, numbers, strings, lists and
-dicts. The archive's CRC-32 of every record is verified before anything is read, because torch itself does not look
+A checkpoint is one file of what `torch.load(path, weights_only=True)` reads without executing code: a dict with an
+outline of the state, in which marks stand for small tensors, and the vectors in which these lie; `load` puts them
+together. The archive's CRC-32 of every record is verified before anything is read, because torch itself does not look
 at it.
 """
 
@@ -12,7 +13,7 @@ import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -47,8 +48,10 @@ def encoded(state: Mapping[str, Any]) -> memoryview:
     """Return the content of the checkpoint of `state`, for another thread to write.
 
     Raises:
-        CheckpointError: `state` holds an object that could not be read back without executing code.
+        CheckpointError: `state` is no mapping, or holds an object that could not be read back without executing code.
     """
+    if not isinstance(state, Mapping):
+        raise CheckpointError(f"state must be a mapping of names to values, got a {type(state).__name__}")
     outline, vectors = packed(state)
     content = {"format": FORMAT, "version": VERSION, "apmax": __version__, "state": outline, "vectors": vectors}
     buffer = io.BytesIO()
@@ -56,13 +59,14 @@ def encoded(state: Mapping[str, Any]) -> memoryview:
     return buffer.getbuffer()
 
 
-def load(path: str | os.PathLike[str], *, map_location: Any = "cpu") -> dict[str, Any]:
-    """Return the state saved at `path`.
+def load(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the state saved at `path`, with all tensors on the CPU.
 
-    If a crash came between the two renames of `save`, the checkpoint before stands in for the missing one.
+    If there is none but the one before is, that stands in for it.
 
     Raises:
         FileNotFoundError: There is none.
+        OSError: It cannot be read.
         CheckpointError: Truncated, damaged, not written by apmax, or written by a newer apmax.
     """
     path = Path(path)
@@ -71,43 +75,56 @@ def load(path: str | os.PathLike[str], *, map_location: Any = "cpu") -> dict[str
     if not path.exists():
         raise FileNotFoundError(f"no checkpoint at {path}")
     try:
-        check_whole(path)
-        return read(path, map_location)
+        with path.open("rb") as file:
+            check_whole(file)
+            file.seek(0)
+            return read(file)
     except CheckpointError as error:
         hint = f"; the one before it is {previous(path)}" if previous(path).exists() else ""
         raise CheckpointError(f"{path} {error}{hint}") from None
 
 
-def check_whole(path: Path) -> None:
+def check_whole(file: IO[bytes]) -> None:
     """Raise unless every record of the archive is what was written."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(file) as archive:
             damaged = archive.testzip()
-    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError) as error:
-        raise CheckpointError(f"is truncated or not a checkpoint ({error})") from None
-    if damaged is not None:
-        raise CheckpointError(f"is damaged: the checksum of {damaged} does not match")
+            odd = [entry.filename for entry in archive.infolist() if not is_plain_record(entry)]
+    except Exception as error:
+        # A damaged directory of the archive can make Python's reader fail in any way.
+        raise CheckpointError(f"is truncated or not a checkpoint ({first_line(error)})") from None
+    if damaged is not None or odd:
+        raise CheckpointError(f"is damaged: the checksum of {damaged or odd[0]} does not match")
 
 
-def read(path: Path, map_location: Any) -> dict[str, Any]:
+def is_plain_record(entry: zipfile.ZipInfo) -> bool:
+    """Tell whether a record has the attributes that torch gives it; it would skip what is marked as a directory."""
+    return entry.compress_type == zipfile.ZIP_STORED and not entry.external_attr and not entry.flag_bits & 1
+
+
+def read(file: IO[bytes]) -> dict[str, Any]:
     """Return the state in a whole file, if this apmax or an older one wrote it."""
     try:
-        content = torch.load(path, map_location=map_location, weights_only=True)
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except (MemoryError, OSError):
+        raise
     except Exception as error:
         # Whatever torch's restricted reader trips over, the file is not one of ours, and nothing was executed.
         raise CheckpointError(f"was not written by apmax ({first_line(error)})") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CheckpointError(f"was not written by apmax: it lacks the mark {FORMAT!r}")
-    if content["version"] > VERSION:
+    version, state = content.get("version"), content.get("state")
+    if not isinstance(version, int) or not isinstance(state, dict):
+        raise CheckpointError(f"was not written by apmax: it has the mark {FORMAT!r} but no version and state")
+    if version > VERSION:
         raise CheckpointError(
-            f"was written by apmax {content['apmax']} (format {content['version']}), which is newer than "
+            f"was written by apmax {content.get('apmax')} (format {version}), which is newer than "
             f"this apmax {__version__} (format {VERSION}): upgrade apmax to read it"
         )
-    if content["version"] < 3:  # every tensor stood in its place
-        state: dict[str, Any] = content["state"]
+    if version < 3:  # every tensor stood in its place
         return state
     try:
-        return unpacked(content["state"], content["vectors"])
+        return unpacked(state, content["vectors"])
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise CheckpointError(f"was not written by apmax ({first_line(error)})") from None
 
