@@ -147,7 +147,8 @@ def ran(summary: Summary) -> str:
     said = f"Run: {done} of {total} runs, {tried(summary)}"
     if epochs:
         length = f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
-        said += f"; {length} epochs each, without a first stage that is shared, {duration(seconds)} in all"
+        time = f"{duration(seconds)} in all by the clock, pauses included"
+        said += f"; {length} epochs each, without a first stage that is shared, {time}"
     if commits:
         said += f"; commit{'s' * (len(commits) > 1)} {', '.join(commits)}"
     option = "" if summary.budget == next(iter(summary.grid.budgets)) else f" --budget {summary.budget}"
