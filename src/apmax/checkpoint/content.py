@@ -94,7 +94,7 @@ def check_whole(file: IO[bytes]) -> None:
         # A damaged directory of the archive can make Python's reader fail in any way.
         raise CheckpointError(f"is truncated or not a checkpoint ({first_line(error)})") from None
     if damaged is not None or odd:
-        raise CheckpointError(f"is damaged: the checksum of {damaged or odd[0]} does not match")
+        raise CheckpointError(f"is damaged: {damaged or odd[0]} is not as it was written")
 
 
 def is_plain_record(entry: zipfile.ZipInfo) -> bool:

@@ -11,7 +11,7 @@ Content = bytes | memoryview
 def write(path: Path, content: Content) -> None:
     """Write `content` to `path` and keep what stood there as `previous(path)`.
 
-    Whenever a crash comes, `path` or `previous(path)` is whole if one of them was.
+    Whenever a crash comes, `path` or `previous(path)` is whole if one of them was; `kept` has the exception.
     """
     beside = written_beside(path, content)
     former = kept(path) if path.exists() else None
@@ -22,7 +22,10 @@ def write(path: Path, content: Content) -> None:
 
 
 def kept(path: Path) -> Path | None:
-    """Give the file at `path` a second name and return it; where the system has none, move it out of the way."""
+    """Give the file at `path` a second name and return it; where the system has none, move it out of the way.
+
+    Moved, it takes the place of the one before at once: if it is damaged, a crash right then leaves neither.
+    """
     former = path.with_name(path.name + ".former")
     former.unlink(missing_ok=True)
     try:
