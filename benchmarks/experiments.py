@@ -12,11 +12,11 @@ from concurrent.futures import wait
 from pathlib import Path
 from unittest.mock import patch
 
-from apmax.experiments import Place, Results, grid, searches
-from apmax.experiments.parts import network_of, parts_of
-from apmax.experiments.running import run_of
-from apmax.experiments.trial import Trial
-from apmax.experiments.working import Progress, run_claimed
+from apmax.reproduce import Place, Results, grid, searches
+from apmax.reproduce.parts import network_of, parts_of
+from apmax.reproduce.running import run_of
+from apmax.reproduce.trial import Trial
+from apmax.reproduce.working import Progress, run_claimed
 from apmax.train import Record, epochs
 from apmax.train.writer import Writer
 

@@ -16,15 +16,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from apmax.config import RECIPES, Optimizer, Run, Sampler, Stage
-from apmax.demo import TASKS
-from apmax.demo import methods as demo
-from apmax.demo.cells import Cell
 from apmax.losses import LOSSES
 from apmax.samplers import PositiveBatchSampler
 from apmax.train import Record, epochs, measure
+from apmax.train.config import RECIPES, Optimizer, Run, Sampler, Stage
 from apmax.train.pace import Pace
 from apmax.train.writer import Writer
+from apmax.workflows.demo import TASKS
+from apmax.workflows.demo import methods as demo
+from apmax.workflows.demo.cells import Cell
 
 BATCH, POSITIVES, STEPS = 256, 16, 150
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 
-from apmax.experiments import Place, grid, origin, searches
-from apmax.experiments.paper import paper
-from apmax.experiments.results import append
-from apmax.experiments.running import read_trace, run_trial
-from apmax.experiments.trial import Trial
+from apmax.reproduce import Place, grid, origin, searches
+from apmax.reproduce.paper import paper
+from apmax.reproduce.results import append
+from apmax.reproduce.running import read_trace, run_trial
+from apmax.reproduce.trial import Trial
 
 CELLS = [(data, model) for data in ("aicures", "aicures-random") for model in ("gine", "mpnn")]
 

@@ -22,11 +22,11 @@ from typing import Any
 import torch
 
 from apmax import __version__
-from apmax.config import RECIPES, Run, Stage
 from apmax.data.molecules import DATASETS, load
-from apmax.jobs import evaluate
 from apmax.models.graphs import GRAPH_MODELS
 from apmax.train import epochs, predict
+from apmax.train.config import RECIPES, Run, Stage
+from apmax.workflows import evaluate
 
 LINES, SCRATCH = "first_look.jsonl", Path("out", "first_look")
 # Adam's decay beside a mean of 64 losses, which the paper's code sums.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from apmax.experiments import grid, searches
+from apmax.reproduce import grid, searches
 
 
 def runs(data: str, model: str, method: str, values: dict[str | int, float | None], **more: Any) -> dict[str, Any]:

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from apmax.config import Run, Sampler, Stage
 from apmax.train import epochs
+from apmax.train.config import Run, Sampler, Stage
 
 FEATURES = 4
 

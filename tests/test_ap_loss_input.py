@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from apmax.losses import APLoss, Weighted, average_precision
+from apmax.losses import APLoss, WeightedLoss, average_precision
 
 NAN, INF = float("nan"), float("inf")
 LABELS = torch.tensor([1.0, 0, 0, 1, 0, 1, 0, 0, 1, 0])
@@ -222,7 +222,7 @@ def test_the_scale_of_a_calls_weights_does_not_matter(factor, prevalence):
 @pytest.mark.parametrize("factor", [1e-3, 1e4])
 def test_the_scale_of_a_calls_weights_does_not_matter_within_a_sum_of_losses(factor):
     weight = torch.linspace(0.5, 2.0, 10)
-    loss = Weighted(LABELS, {"ap": 1.0}, options={"ap": {"gamma": 1.0}})
+    loss = WeightedLoss(LABELS, {"ap": 1.0}, options={"ap": {"gamma": 1.0}})
     expected = loss(SCORES, LABELS, sample_weight=weight)
     assert loss(SCORES, LABELS, sample_weight=weight * factor).item() == pytest.approx(expected.item(), rel=1e-5)
 

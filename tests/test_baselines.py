@@ -9,18 +9,27 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from apmax.losses import AUCM, LDAM, ClassBalanced, CrossEntropy, FastAP, Focal, MinMax, SmoothAP
+from apmax.losses import (
+    AUCMLoss,
+    ClassBalancedLoss,
+    CrossEntropyLoss,
+    FastAPLoss,
+    FocalLoss,
+    LDAMLoss,
+    MinMaxLoss,
+    SmoothAPLoss,
+)
 from references_baselines import REFERENCES, mean_over_tasks
 
 CLASSES = {
-    "ce": CrossEntropy,
-    "cb_ce": ClassBalanced,
-    "focal": Focal,
-    "ldam": LDAM,
-    "auc_m": AUCM,
-    "smooth_ap": SmoothAP,
-    "fast_ap": FastAP,
-    "minmax": MinMax,
+    "ce": CrossEntropyLoss,
+    "cb_ce": ClassBalancedLoss,
+    "focal": FocalLoss,
+    "ldam": LDAMLoss,
+    "auc_m": AUCMLoss,
+    "smooth_ap": SmoothAPLoss,
+    "fast_ap": FastAPLoss,
+    "minmax": MinMaxLoss,
 }
 LDAM_OPTIONS = {"max_margin": 0.4, "scale": 3.0, "beta": 0.9, "defer_epoch": 2}
 # Constructor arguments and, where the reference spells something differently, the reference's arguments.
@@ -205,20 +214,20 @@ def test_an_unchecked_step_never_asks_the_device_for_a_number(name, monkeypatch)
 @pytest.mark.parametrize(
     ("cls", "options", "message"),
     [
-        (ClassBalanced, {"beta": 1.0}, r"beta must lie in \[0, 1\)"),
-        (ClassBalanced, {"beta": -0.1}, r"beta must lie in \[0, 1\)"),
-        (Focal, {"focusing": -1.0}, "focusing must lie"),
-        (Focal, {"balance": 0.0}, "balance must lie"),
-        (Focal, {"balance": 1.0}, "balance must lie"),
-        (LDAM, {"max_margin": -0.5}, "max_margin must lie"),
-        (LDAM, {"scale": 0.0}, "scale must lie"),
-        (LDAM, {"defer_epoch": -1}, "defer_epoch must be at least 0"),
-        (LDAM, {"beta": 1.5}, "beta must lie"),
-        (AUCM, {"margin": 0.0}, "margin must lie"),
-        (SmoothAP, {"temperature": 0.0}, "temperature must lie"),
-        (SmoothAP, {"temperature": NAN}, "temperature must lie"),
-        (FastAP, {"bins": 0}, "bins must be at least 1"),
-        (MinMax, {"anchors": 0}, "anchors must be at least 1"),
+        (ClassBalancedLoss, {"beta": 1.0}, r"beta must lie in \[0, 1\)"),
+        (ClassBalancedLoss, {"beta": -0.1}, r"beta must lie in \[0, 1\)"),
+        (FocalLoss, {"focusing": -1.0}, "focusing must lie"),
+        (FocalLoss, {"balance": 0.0}, "balance must lie"),
+        (FocalLoss, {"balance": 1.0}, "balance must lie"),
+        (LDAMLoss, {"max_margin": -0.5}, "max_margin must lie"),
+        (LDAMLoss, {"scale": 0.0}, "scale must lie"),
+        (LDAMLoss, {"defer_epoch": -1}, "defer_epoch must be at least 0"),
+        (LDAMLoss, {"beta": 1.5}, "beta must lie"),
+        (AUCMLoss, {"margin": 0.0}, "margin must lie"),
+        (SmoothAPLoss, {"temperature": 0.0}, "temperature must lie"),
+        (SmoothAPLoss, {"temperature": NAN}, "temperature must lie"),
+        (FastAPLoss, {"bins": 0}, "bins must be at least 1"),
+        (MinMaxLoss, {"anchors": 0}, "anchors must be at least 1"),
     ],
 )
 def test_a_hyper_parameter_out_of_range_is_refused_by_name(cls, options, message):

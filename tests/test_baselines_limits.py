@@ -10,10 +10,19 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score
 
-from apmax.losses import AUCM, LDAM, ClassBalanced, CrossEntropy, FastAP, Focal, MinMax, SmoothAP
+from apmax.losses import (
+    AUCMLoss,
+    ClassBalancedLoss,
+    CrossEntropyLoss,
+    FastAPLoss,
+    FocalLoss,
+    LDAMLoss,
+    MinMaxLoss,
+    SmoothAPLoss,
+)
 
 LABELS = torch.tensor([1, 1, 1, 0, 0, 0, 0, 0, 0, 0], dtype=torch.float64)
-LOSSES_HERE = [CrossEntropy, ClassBalanced, Focal, LDAM, AUCM, SmoothAP, FastAP, MinMax]
+LOSSES_HERE = [CrossEntropyLoss, ClassBalancedLoss, FocalLoss, LDAMLoss, AUCMLoss, SmoothAPLoss, FastAPLoss, MinMaxLoss]
 SCORES = torch.tensor([1.3, -0.4, 0.2, 0.9, -1.1, 0.5, -2.0, 0.1, -0.7, -0.3], dtype=torch.float64)
 
 
@@ -23,7 +32,7 @@ def one_minus_ap(scores, labels):
 
 @pytest.mark.parametrize(
     "build",
-    [CrossEntropy, partial(Focal, focusing=0.0, balance=None), partial(LDAM, max_margin=0.0, scale=1.0)],
+    [CrossEntropyLoss, partial(FocalLoss, focusing=0.0, balance=None), partial(LDAMLoss, max_margin=0.0, scale=1.0)],
     ids=["ce", "focal", "ldam"],
 )
 def test_the_small_part_of_a_large_loss_is_kept(build):
@@ -45,36 +54,36 @@ def test_training_labels_of_one_class_or_none_are_harmless(cls, prevalence):
 
 class TestClassBalanced:
     def test_beta_zero_is_cross_entropy(self):
-        assert ClassBalanced(LABELS, beta=0.0)(SCORES, LABELS) == CrossEntropy(LABELS)(SCORES, LABELS)
+        assert ClassBalancedLoss(LABELS, beta=0.0)(SCORES, LABELS) == CrossEntropyLoss(LABELS)(SCORES, LABELS)
 
     def test_beta_near_one_gives_both_classes_the_same_say(self):
-        loss = ClassBalanced(LABELS, beta=1 - 1e-12)
+        loss = ClassBalancedLoss(LABELS, beta=1 - 1e-12)
         positive, negative = torch.nn.functional.softplus(-SCORES[:3]), torch.nn.functional.softplus(SCORES[3:])
         say = 2 * 0.3 * 0.7  # π·α₊ = (1-π)·α₋ with α ∝ 1/n
         assert loss(SCORES, LABELS).item() == pytest.approx(say * (positive.mean() + negative.mean()).item(), rel=1e-9)
 
     def test_weights_come_from_the_training_labels_and_not_from_the_batch(self):
-        loss = ClassBalanced(LABELS, beta=0.9, prevalence=0.5)
+        loss = ClassBalancedLoss(LABELS, beta=0.9, prevalence=0.5)
         assert loss(SCORES[2:4], LABELS[2:4]) == loss(SCORES[[2, 3, 3]], LABELS[[2, 3, 3]])
 
     def test_a_task_of_one_class_is_not_reweighted(self):
-        loss = ClassBalanced(torch.zeros(5), beta=0.9)
-        assert loss(SCORES[:2], torch.zeros(2)) == CrossEntropy(torch.zeros(5))(SCORES[:2], torch.zeros(2))
+        loss = ClassBalancedLoss(torch.zeros(5), beta=0.9)
+        assert loss(SCORES[:2], torch.zeros(2)) == CrossEntropyLoss(torch.zeros(5))(SCORES[:2], torch.zeros(2))
 
 
 class TestFocal:
     def test_focusing_zero_is_cross_entropy(self):
-        assert Focal(LABELS, focusing=0.0, balance=None)(SCORES, LABELS) == CrossEntropy(LABELS)(SCORES, LABELS)
+        assert FocalLoss(LABELS, focusing=0.0, balance=None)(SCORES, LABELS) == CrossEntropyLoss(LABELS)(SCORES, LABELS)
 
     def test_balance_of_one_half_halves_the_loss(self):
-        plain, halved = Focal(LABELS, balance=None), Focal(LABELS, balance=0.5)
+        plain, halved = FocalLoss(LABELS, balance=None), FocalLoss(LABELS, balance=0.5)
         assert halved(SCORES, LABELS).item() == pytest.approx(plain(SCORES, LABELS).item() / 2, rel=1e-15)
 
     @pytest.mark.parametrize("focusing", [0.0, 0.5, 2.0, 5.0])
     @pytest.mark.parametrize("score", [0.0, 90.0, -90.0, 1e30, -1e30, 3e38, -3e38])
     def test_value_and_gradient_are_finite_for_every_finite_logit(self, score, focusing):
         scores = torch.tensor([score], requires_grad=True)
-        value = Focal(LABELS, focusing=focusing)(scores, torch.ones(1))
+        value = FocalLoss(LABELS, focusing=focusing)(scores, torch.ones(1))
         value.backward()
         assert torch.isfinite(value)
         assert torch.isfinite(scores.grad).all()
@@ -82,16 +91,16 @@ class TestFocal:
 
 class TestLDAM:
     def test_no_margin_and_scale_one_is_cross_entropy(self):
-        loss = LDAM(LABELS, max_margin=0.0, scale=1.0)
-        assert loss(SCORES, LABELS).item() == pytest.approx(CrossEntropy(LABELS)(SCORES, LABELS).item(), rel=1e-15)
+        loss = LDAMLoss(LABELS, max_margin=0.0, scale=1.0)
+        assert loss(SCORES, LABELS).item() == pytest.approx(CrossEntropyLoss(LABELS)(SCORES, LABELS).item(), rel=1e-15)
 
     def test_the_rarer_class_has_the_largest_margin(self):
-        negative, positive = LDAM([0] * 16 + [1], max_margin=0.4).margins
+        negative, positive = LDAMLoss([0] * 16 + [1], max_margin=0.4).margins
         assert positive == pytest.approx(0.4)
         assert negative == pytest.approx(0.2)  # 16^(1/4) times smaller
 
     def test_reweighting_begins_at_the_deferred_epoch(self):
-        loss, never = LDAM(LABELS, defer_epoch=3, beta=0.9), LDAM(LABELS, defer_epoch=None)
+        loss, never = LDAMLoss(LABELS, defer_epoch=3, beta=0.9), LDAMLoss(LABELS, defer_epoch=None)
         values = []
         for epoch in range(5):
             loss.set_epoch(epoch)
@@ -100,21 +109,21 @@ class TestLDAM:
         assert values == [True, True, True, False, False]
 
     def test_the_epoch_survives_a_restart(self):
-        loss, resumed = LDAM(LABELS, defer_epoch=3, beta=0.9), LDAM(LABELS, defer_epoch=3, beta=0.9)
+        loss, resumed = LDAMLoss(LABELS, defer_epoch=3, beta=0.9), LDAMLoss(LABELS, defer_epoch=3, beta=0.9)
         loss.set_epoch(4)
         resumed.load_state_dict(loss.state_dict())
         assert resumed(SCORES, LABELS) == loss(SCORES, LABELS)
 
     def test_a_negative_epoch_is_refused(self):
         with pytest.raises(ValueError, match="epoch must be at least 0"):
-            LDAM(LABELS).set_epoch(-1)
+            LDAMLoss(LABELS).set_epoch(-1)
 
 
 class TestAUCM:
     @staticmethod
     def at_saddle(labels, **options):
         """The loss with a, b and α at their optimum for SCORES."""
-        loss = AUCM(labels, **options).double()
+        loss = AUCMLoss(labels, **options).double()
         h = SCORES.sigmoid()
         loss.a.data = h[LABELS == 1].mean()
         loss.b.data = h[LABELS == 0].mean()
@@ -135,34 +144,34 @@ class TestAUCM:
         assert max(parameter.grad.abs().item() for parameter in loss.parameters()) < 1e-15
 
     def test_alpha_does_not_move_in_a_batch_of_one_class(self):
-        loss = AUCM(LABELS)
+        loss = AUCMLoss(LABELS)
         loss(SCORES[:3], LABELS[:3]).backward()
         assert loss.alpha.grad == 0
 
     def test_alpha_leaves_zero_when_that_raises_the_value(self):
-        loss = AUCM(LABELS)
+        loss = AUCMLoss(LABELS)
         loss(SCORES, LABELS).backward()
         assert loss.alpha.grad > 0
 
 
 class TestMinMax:
     def test_anchors_divide_the_precisions_from_the_prevalence_to_one(self):
-        np.testing.assert_allclose(MinMax([0, 0, 0, 1], anchors=2).precisions, [0.5, 0.75], rtol=1e-15)
-        np.testing.assert_allclose(MinMax([0, 0, 0, 1], anchors=1, prevalence=0.5).precisions, [0.75], rtol=1e-15)
+        np.testing.assert_allclose(MinMaxLoss([0, 0, 0, 1], anchors=2).precisions, [0.5, 0.75], rtol=1e-15)
+        np.testing.assert_allclose(MinMaxLoss([0, 0, 0, 1], anchors=1, prevalence=0.5).precisions, [0.75], rtol=1e-15)
 
     def test_without_multipliers_only_the_positives_count(self):
-        loss = MinMax(LABELS, anchors=3).double()
+        loss = MinMaxLoss(LABELS, anchors=3).double()
         loss.multipliers.data.zero_()
         hinge = (1 - SCORES[:3]).clamp_min(0).mean()
         assert loss(SCORES, LABELS).item() == pytest.approx((0.3 * 3 * 0.7 / 4 * hinge).item(), rel=1e-14)
 
     def test_a_perfect_ranking_with_a_margin_leaves_only_the_slack_of_the_constraint(self):
-        loss = MinMax(LABELS, anchors=3).double()
+        loss = MinMaxLoss(LABELS, anchors=3).double()
         value = loss(4 * LABELS - 2, LABELS)
         assert value.item() == pytest.approx(-0.3 * 3 * 0.7 / 4, rel=1e-14)  # -Σ Δ·π·λ
 
 
-@pytest.mark.parametrize(("cls", "name"), [(AUCM, "alpha"), (MinMax, "multipliers")])
+@pytest.mark.parametrize(("cls", "name"), [(AUCMLoss, "alpha"), (MinMaxLoss, "multipliers")])
 class TestProjection:
     def test_a_training_call_puts_negative_values_back_to_zero(self, cls, name):
         loss = cls(LABELS)
@@ -202,26 +211,29 @@ class TestSmoothAP:
     @pytest.mark.parametrize("sigmoid", [False, True])
     @pytest.mark.parametrize("prevalence", [None, "batch"])
     def test_zero_temperature_is_one_minus_ap(self, prevalence, sigmoid):
-        loss = SmoothAP(LABELS, temperature=1e-5, sigmoid=sigmoid, prevalence=prevalence)
+        loss = SmoothAPLoss(LABELS, temperature=1e-5, sigmoid=sigmoid, prevalence=prevalence)
         assert loss(SCORES, LABELS).item() == pytest.approx(one_minus_ap(SCORES, LABELS), rel=1e-12)
 
     def test_zero_temperature_is_weighted_ap_with_weights(self):
         weight = torch.linspace(0.5, 2, 10, dtype=torch.float64)
-        loss = SmoothAP(LABELS, temperature=1e-5, sample_weight=weight)
+        loss = SmoothAPLoss(LABELS, temperature=1e-5, sample_weight=weight)
         expected = 1 - average_precision_score(LABELS, SCORES, sample_weight=weight)
         assert loss(SCORES, LABELS, torch.arange(10)).item() == pytest.approx(expected, rel=1e-12)
 
     def test_the_whole_training_set_gives_the_same_in_both_modes(self):
-        corrected, plain = SmoothAP(LABELS, temperature=0.1), SmoothAP(LABELS, temperature=0.1, prevalence="batch")
+        corrected, plain = (
+            SmoothAPLoss(LABELS, temperature=0.1),
+            SmoothAPLoss(LABELS, temperature=0.1, prevalence="batch"),
+        )
         assert corrected(SCORES, LABELS).item() == pytest.approx(plain(SCORES, LABELS).item(), rel=1e-12)
 
     def test_repeating_the_negatives_of_a_batch_changes_nothing(self):
-        loss = SmoothAP(LABELS, temperature=0.1)
+        loss = SmoothAPLoss(LABELS, temperature=0.1)
         scores, labels = torch.cat([SCORES, SCORES[3:]]), torch.cat([LABELS, LABELS[3:]])
         assert loss(scores, labels).item() == pytest.approx(loss(SCORES, LABELS).item(), rel=1e-12)
 
     def test_a_lone_positive_stands_for_the_average_one(self):
-        loss = SmoothAP(LABELS, temperature=1e-5)
+        loss = SmoothAPLoss(LABELS, temperature=1e-5)
         value = loss(torch.tensor([0.0, 1.0, -1.0]), torch.tensor([1.0, 0.0, 0.0]))
         # itself and half of the two other positives, against half of the seven negatives
         assert value.item() == pytest.approx(3.5 / (2 + 3.5), rel=1e-6)
@@ -230,28 +242,28 @@ class TestSmoothAP:
 class TestFastAP:
     def test_scores_on_bin_centres_give_one_minus_ap_with_ties(self):
         centres = torch.tensor([6, 2, 4, 5, 1, 4, 3, 3, 1, 2]) / 8
-        loss = FastAP(LABELS, bins=8)
+        loss = FastAPLoss(LABELS, bins=8)
         assert loss(torch.logit(centres.double()), LABELS).item() == pytest.approx(
             one_minus_ap(centres, LABELS), rel=1e-12
         )
 
     def test_many_bins_exceed_one_minus_ap_by_less_than_a_quarter_over_the_rank(self):
-        value = FastAP(LABELS, bins=2**16)(SCORES, LABELS).item()
+        value = FastAPLoss(LABELS, bins=2**16)(SCORES, LABELS).item()
         ranks = [1 + (score < SCORES).sum().item() for score in SCORES[:3]]
         excess = value - one_minus_ap(SCORES, LABELS)
         assert 0 < excess < sum(1 / (4 * rank) for rank in ranks) / 3
 
     def test_one_bin_at_equal_scores_is_one_minus_prevalence(self):
-        assert FastAP(LABELS, bins=1)(torch.zeros(10), LABELS).item() == pytest.approx(0.7, rel=1e-6)
+        assert FastAPLoss(LABELS, bins=1)(torch.zeros(10), LABELS).item() == pytest.approx(0.7, rel=1e-6)
 
     @pytest.mark.parametrize("score", [-69.0, -200.0])  # a sigmoid of 1e-30, whose square underflows, and of 0
     def test_gradient_is_finite_where_the_highest_bin_holds_next_to_nothing(self, score):
         scores = torch.full((10,), score, requires_grad=True)
-        FastAP(LABELS, bins=1)(scores, LABELS).backward()
+        FastAPLoss(LABELS, bins=1)(scores, LABELS).backward()
         assert torch.isfinite(scores.grad).all()
 
 
-@pytest.mark.parametrize("cls", [SmoothAP, FastAP])
+@pytest.mark.parametrize("cls", [SmoothAPLoss, FastAPLoss])
 class TestTasksWithoutPositives:
     def test_one_is_left_out_of_the_mean(self, cls):
         labels = torch.stack([LABELS, LABELS.flip(0)], 1)

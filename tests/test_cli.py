@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from apmax.jobs import ranking
+from apmax.workflows import ranking
 from commands import run
 
 SHORT = ["--set", "stages.0.epochs=3", "--epochs", "2", "--set", "accelerator=cpu"]
@@ -253,7 +253,7 @@ def test_options_reach_the_run(files, tmp_path):
     command += ["--set", "stages.1.options.focal.focusing=1.5", "--set", "stages.1.momentum=0.5", "--group", "city"]
     command += ["--column", "age=category", "--share", 0.4, "--out", tmp_path / "r"]
     assert run(*command) == 0
-    from apmax.jobs import load
+    from apmax.workflows import load
 
     job = load(tmp_path / "r").job
     first, last = job.run.stages
@@ -284,7 +284,7 @@ def test_ensemble_scores_are_the_mean_of_its_members(files, tmp_path):
     ]
     assert run(*command) == 0
     from apmax.data.tables import Source
-    from apmax.jobs import load
+    from apmax.workflows import load
 
     table, model = Source(files / "test.csv").read(), load(tmp_path / "r")
     members = [

@@ -8,8 +8,8 @@ import torch
 from scipy import stats
 
 from apmax.cli.main import main
-from apmax.demo import METHODS, TASKS, compare, methods
-from apmax.demo.cells import thinned
+from apmax.workflows.demo import METHODS, TASKS, compare, methods
+from apmax.workflows.demo.cells import thinned
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apmax.jobs.evaluation import evaluate
+from apmax.workflows.evaluation import evaluate
 
 
 def sample(rows=300, shift=1.0, seed=0):

@@ -17,11 +17,11 @@ from PIL import Image
 
 from apmax.data.images import decoding
 from apmax.data.images.contact_sheet import FALSE, TRUE, UNKNOWN
-from apmax.jobs import load
-from apmax.jobs.trained import Trained
-from apmax.kinds import image_files
 from apmax.models.images import resnet18, resnet34
 from apmax.train import Terminated
+from apmax.workflows import load
+from apmax.workflows.data_types import image_files
+from apmax.workflows.trained import Trained
 
 SHORT = ["--set", "stages.0.epochs=1", "--epochs", 1, "--batch-size", 16, "--width", 2, "--set", "accelerator=cpu"]
 COUNT, EVERY = 72, 6
@@ -334,7 +334,7 @@ def test_training_ended_by_a_signal_says_how_to_go_on(folder, monkeypatch, capsy
     def stop(*_, **__):
         raise KeyboardInterrupt if signal == "INT" else Terminated
 
-    monkeypatch.setattr("apmax.jobs.train", stop)
+    monkeypatch.setattr("apmax.workflows.train", stop)
     capsys.readouterr()
     assert run("train", folder / "images", "--target", "malignant", "--out", "r") == code
     assert capsys.readouterr().err == f"apmax: {word}; the same command with --resume goes on\n"

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from apmax.jobs import sources
-from apmax.tuning import open_study
+from apmax.workflows import sources
+from apmax.workflows.tuning import open_study
 from commands import run
 
 pytest.importorskip("rdkit")

@@ -8,10 +8,10 @@ import json
 import numpy as np
 import pytest
 
-from apmax.config import RECIPES, Run, Stage
-from apmax.jobs import spec
 from apmax.losses import LOSSES
-from apmax.tuning import SPACES, best_of, open_study, read_space, space_for
+from apmax.train.config import RECIPES, Run, Stage
+from apmax.workflows import spec
+from apmax.workflows.tuning import SPACES, best_of, open_study, read_space, space_for
 from commands import run
 
 SPACE = ["--space", "stages.1.lr=1e-3,1e-2", "--space", "model.hidden=[4];[8,8]"]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apmax import config
-from apmax.config import Checkpoints, ExactHead, Objective, Optimizer, Run, Sampler, Schedule, Stage
+from apmax.train import config
+from apmax.train.config import Checkpoints, ExactHead, Objective, Optimizer, Run, Sampler, Schedule, Stage
 
 FULL = Run(
     stages=(

@@ -9,11 +9,11 @@ from scipy import sparse
 from sklearn.metrics import average_precision_score
 from torch import nn
 
-from apmax.config import Stage
 from apmax.estimator import APClassifier
 from apmax.estimator.network import two_stages
 from apmax.estimator.rows import hold_out
 from apmax.losses import LOSSES
+from apmax.train.config import Stage
 
 
 def ring(rows=600, seed=0):

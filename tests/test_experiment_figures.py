@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from apmax.experiments import curves, grid
-from apmax.experiments.drawing import spaced_out
-from apmax.experiments.figures import CURVES, dots, draw, is_drawn
-from apmax.experiments.summary import summarise
+from apmax.reproduce import curves, grid
+from apmax.reproduce.drawing import spaced_out
+from apmax.reproduce.figures import CURVES, dots, draw, is_drawn
+from apmax.reproduce.summary import summarise
 from small_results import history, runs
 
 mpl.use("Agg")
@@ -80,7 +80,7 @@ def test_dots_stand_at_the_means_and_diamonds_at_the_papers():
         **runs("aicures", "gine", "apmax", {"fold0": 0.5}),
         **runs("aicures", "mpnn", "soap", {"fold0": 0.8}),
     }
-    # MinMax, of which nothing was run, has no line; SOAP has one, for the sake of the other network.
+    # MinMaxLoss, of which nothing was run, has no line; SOAP has one, for the sake of the other network.
     figure = dots(summary("table6", lines, rows=["ce", "minmax", "soap", "apmax"]), {})
     axes, other = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["apmax (default recipe)", "SOAP", "CE"]

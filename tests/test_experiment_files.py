@@ -9,9 +9,9 @@ import signal
 import time
 from pathlib import Path
 
-from apmax.experiments import Results, origin
-from apmax.experiments.claims import claimed
-from apmax.experiments.results import HISTORIES, LINES, append
+from apmax.reproduce import Results, origin
+from apmax.reproduce.claims import claimed
+from apmax.reproduce.results import HISTORIES, LINES, append
 
 
 def hold(path, ready):

@@ -7,10 +7,10 @@ import inspect
 import pytest
 
 from apmax import APLoss
-from apmax.experiments.grid import grid
-from apmax.experiments.plan import searches
-from apmax.experiments.settings import candidates, resolve
-from apmax.experiments.trial import Trial, tuned_choices
+from apmax.reproduce.grid import grid
+from apmax.reproduce.plan import searches
+from apmax.reproduce.settings import candidates, resolve
+from apmax.reproduce.trial import Trial, tuned_choices
 
 NINE = ("ce", "cb_ce", "focal", "ldam", "auc_m", "smooth_ap", "fast_ap", "minmax", "soap")
 

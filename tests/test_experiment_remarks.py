@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from apmax.experiments import grid
-from apmax.experiments.notes import part_notes
-from apmax.experiments.remarks import chose_first_stage, overall_comparisons, sentences
-from apmax.experiments.summary import summarise
+from apmax.reproduce import grid
+from apmax.reproduce.notes import part_notes
+from apmax.reproduce.remarks import chose_first_stage, overall_comparisons, sentences
+from apmax.reproduce.summary import summarise
 from small_results import history, runs
 from test_experiment_summary import CELL, table6, three_cells
 

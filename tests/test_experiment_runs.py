@@ -17,13 +17,13 @@ import pytest
 import torch
 from rich.console import Console
 
-from apmax import checkpoint
 from apmax.cli.following import follow
-from apmax.experiments import Place, Results, WorkerError, run_plan, searches
-from apmax.experiments.grid import read
-from apmax.experiments.results import LINES, append
-from apmax.experiments.running import TRACE, curve, history, is_traced, quality, read_scores, read_trace, run_trial
-from apmax.experiments.working import needed, work
+from apmax.reproduce import Place, Results, WorkerError, run_plan, searches
+from apmax.reproduce.grid import read
+from apmax.reproduce.results import LINES, append
+from apmax.reproduce.running import TRACE, curve, history, is_traced, quality, read_scores, read_trace, run_trial
+from apmax.reproduce.working import needed, work
+from apmax.train import checkpoints as checkpoint
 from small_results import runs
 
 if sys.version_info >= (3, 11):
@@ -35,7 +35,7 @@ CELL = [("cifar10", "narrow")]
 
 
 def tiny_grid(**images):
-    table = tomllib.loads(resources.files("apmax.experiments").joinpath("grid.toml").read_text())
+    table = tomllib.loads(resources.files("apmax.reproduce").joinpath("grid.toml").read_text())
     table["domains"]["images"].update({"first_epochs": 2, "epochs": 2, "milestone": 1.0, "batch_size": 16, **images})
     table["domains"]["images"]["recipe"].update(epochs=2, joint_epochs=1, num_pos=2)
     table["models"]["narrow"]["settings"] = {"width": 2}

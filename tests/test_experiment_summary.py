@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from apmax.experiments import grid, searches
-from apmax.experiments.reading import agreement, scores, unfinished
-from apmax.experiments.summary import summarise
+from apmax.reproduce import grid, searches
+from apmax.reproduce.reading import agreement, scores, unfinished
+from apmax.reproduce.summary import summarise
 from small_results import runs
 
 CELL = ("aicures", "gine")

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from apmax.cli.main import main
-from apmax.experiments import Results, grid
-from apmax.experiments.output import write
-from apmax.experiments.pages import PAGE, README, readme_block, results_page, summaries, with_block
-from apmax.experiments.rendering import latex, markdown, markdown_table, page
-from apmax.experiments.results import append
-from apmax.experiments.summary import summarise
-from apmax.experiments.tables import Block, Document, Field, Row, Section, detail, document
+from apmax.reproduce import Results, grid
+from apmax.reproduce.output import write
+from apmax.reproduce.pages import PAGE, README, readme_block, results_page, summaries, with_block
+from apmax.reproduce.rendering import latex, markdown, markdown_table, page
+from apmax.reproduce.results import append
+from apmax.reproduce.summary import summarise
+from apmax.reproduce.tables import Block, Document, Field, Row, Section, detail, document
 from small_results import runs
 
 ROOT = Path(__file__).parent.parent
@@ -46,7 +46,7 @@ def test_table_of_a_cell_says_all_that_is_known():
         "| CE | 10 | 0.4450 ± 0.0303 | 0.5037 ± 0.0718 | ≈ |  |  | 0.7225 ± 0.0151 |  |\n"
         "| SOAP | 10, 1 diverged | 0.5800 ± 0.0548 | **0.6639 ± 0.0515** | ≈ | +0.1400 (+0.1189 to +0.1611) | 9 of 9 "
         "| 0.7900 ± 0.0274 | +0.0700 (+0.0595 to +0.0805) |\n"
-        "| MinMax | — | — | 0.5292 ± 0.0330 |  |  |  | — |  |\n"
+        "| MinMaxLoss | — | — | 0.5292 ± 0.0330 |  |  |  | — |  |\n"
         "| *ours* | | | | | | | | |\n"
         "| apmax (default recipe) | 1 of 10 | 0.9000 |  |  | +0.5000 (one pair) | 1 of 1 "
         "| 0.9500 | +0.2500 (one pair) |"

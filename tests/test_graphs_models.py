@@ -214,8 +214,8 @@ def test_sums_along_links_have_the_right_gradient():
 @pytest.mark.parametrize("name", GRAPH_MODELS)
 def test_trainer_takes_data_and_model_as_they_are(data, name):
     pytest.importorskip("lightning_fabric")
-    from apmax.config import Optimizer, Run, Sampler, Stage
     from apmax.train import epochs
+    from apmax.train.config import Optimizer, Run, Sampler, Stage
 
     torch.manual_seed(0)
     stage = Stage(

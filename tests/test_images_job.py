@@ -10,9 +10,9 @@ from PIL import Image
 
 from apmax.data.images import ImageFolder
 from apmax.data.images.augment import LARGE_IMAGES, SMALL_IMAGES
-from apmax.jobs.rows import prepare
-from apmax.jobs.spec import DataSpec, data_spec, dumps, loads, resolve
-from apmax.jobs.wishes import Wishes
+from apmax.workflows.rows import prepare
+from apmax.workflows.spec import DataSpec, data_spec, dumps, loads, resolve
+from apmax.workflows.wishes import Wishes
 
 
 def flat(path, value, size=(10, 12)):

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from apmax.config import Stage
 from apmax.data.images.augment import LARGE_IMAGES, SMALL_IMAGES
 from apmax.data.images.dataset import ImageDataset
 from apmax.models.images import resnet18
 from apmax.train import epochs
+from apmax.train.config import Stage
 from small_training import POSITIVE, run_of, same, weights
 
 

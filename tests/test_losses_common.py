@@ -12,11 +12,11 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score
 
-from apmax.losses import LOSSES, Weighted
+from apmax.losses import LOSSES, WeightedLoss
 from apmax.optim import param_groups
 
 NAN = float("nan")
-EVERY = {**LOSSES, "weighted": functools.partial(Weighted, terms={"ce": 1.0, "auc_m": 0.5})}
+EVERY = {**LOSSES, "weighted": functools.partial(WeightedLoss, terms={"ce": 1.0, "auc_m": 0.5})}
 
 LABELS = torch.tensor([1.0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0])
 ROWS = torch.tensor([0, 4, 8, 1, 2, 3, 5, 6, 7, 9])

@@ -10,20 +10,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from apmax import kinds
 from apmax.data.molecules.scaffolds import scaffolds
 from apmax.data.tables import Source
-from apmax.jobs.evaluation import evaluate_targets
-from apmax.jobs.holding import hold_out
-from apmax.jobs.ranking import errors_file, rank
-from apmax.jobs.rows import prepare
-from apmax.jobs.sources import SmilesList
-from apmax.jobs.spec import DataSpec, data_spec, dumps, loads, resolve
-from apmax.jobs.trained import Trained
-from apmax.jobs.wishes import Wishes
-from apmax.kinds import KINDS, RowReport
-from apmax.kinds.molecules import MoleculeEncoder
 from apmax.models.graphs import GINE
+from apmax.workflows import data_types as kinds
+from apmax.workflows.data_types import KINDS, RowReport
+from apmax.workflows.data_types.molecules import MoleculeEncoder
+from apmax.workflows.evaluation import evaluate_targets
+from apmax.workflows.holding import hold_out
+from apmax.workflows.ranking import errors_file, rank
+from apmax.workflows.rows import prepare
+from apmax.workflows.sources import SmilesList
+from apmax.workflows.spec import DataSpec, data_spec, dumps, loads, resolve
+from apmax.workflows.trained import Trained
+from apmax.workflows.wishes import Wishes
 
 pytest.importorskip("rdkit")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from apmax.experiments import grid
-from apmax.experiments.paper import did, paper, read
+from apmax.reproduce import grid
+from apmax.reproduce.paper import did, paper, read
 
 NINE = ("ce", "cb_ce", "focal", "ldam", "auc_m", "smooth_ap", "fast_ap", "minmax", "soap")
 ITEMS = [item for item in grid().items.values() if item.paper]

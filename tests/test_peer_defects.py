@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from apmax.functional import ap_objective
-from apmax.losses import LOSSES, APLoss, Focal
+from apmax.losses import LOSSES, APLoss, FocalLoss
 
 NAN = float("nan")
 LABELS = torch.tensor([1.0, 0, 0, 1, 0, 1, 0, 0, 1, 0])
@@ -170,7 +170,7 @@ def test_a_column_of_labels_is_not_broadcast_to_a_matrix(name):
 
 
 def test_focal_loss_of_a_column_is_that_of_the_paper():
-    loss = Focal(LABELS, focusing=2.0, balance=None, prevalence="batch")(SCORES[:, None], LABELS[:, None])
+    loss = FocalLoss(LABELS, focusing=2.0, balance=None, prevalence="batch")(SCORES[:, None], LABELS[:, None])
     p = [1 / (1 + math.exp(-s if y else s)) for s, y in zip(SCORES.tolist(), LABELS.tolist(), strict=True)]
     assert loss.item() == pytest.approx(sum(-((1 - q) ** 2) * math.log(q) for q in p) / 10, rel=1e-5)
 

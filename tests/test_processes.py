@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from apmax import checkpoint
+from apmax.train import checkpoints as checkpoint
 from apmax.train import read_records
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from statistics import mean, stdev
 import pytest
 from scipy import stats
 
-from apmax.experiments import grid
+from apmax.reproduce import grid
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "results.md"

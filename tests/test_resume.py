@@ -10,11 +10,11 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
-from apmax import checkpoint
-from apmax.checkpoint import CheckpointError
-from apmax.config import Checkpoints, ExactHead, Optimizer, Run, Sampler, Schedule, Stage
 from apmax.losses import LOSSES
 from apmax.train import Terminated, epochs, fit, read_records
+from apmax.train import checkpoints as checkpoint
+from apmax.train.checkpoints import CheckpointError
+from apmax.train.config import Checkpoints, ExactHead, Optimizer, Run, Sampler, Schedule, Stage
 from apmax.train.pace import Pace
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apmax.jobs.rows import prepare
-from apmax.jobs.spec import DataSpec, Job, ModelSpec, dumps, loads, resolve
-from apmax.jobs.wishes import Wishes
-from apmax.kinds import KINDS
+from apmax.workflows.data_types import KINDS
+from apmax.workflows.rows import prepare
+from apmax.workflows.spec import DataSpec, Job, ModelSpec, dumps, loads, resolve
+from apmax.workflows.wishes import Wishes
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from apmax import checkpoint, config
-from apmax.config import Checkpoints, ExactHead, Objective, Optimizer, Sampler, Schedule, Stage
 from apmax.losses import LOSSES
-from apmax.train import Data, DivergedError, epochs, measure, predict
+from apmax.train import Data, DivergedError, config, epochs, measure, predict
+from apmax.train import checkpoints as checkpoint
 from apmax.train.averaging import all_finite
 from apmax.train.building import build_loss, build_sampler, lr_factor
+from apmax.train.config import Checkpoints, ExactHead, Objective, Optimizer, Sampler, Schedule, Stage
 from apmax.train.loading import ShuffledBatches
 from apmax.train.records import last_met
 from small_training import FEATURES, POSITIVE, TRAIN, VALID, network, run_of, same, train, weights
@@ -33,11 +33,11 @@ def test_it_computes_what_a_hand_written_loop_computes_to_the_bit():
     stage = Stage(epochs=3, optimizer=Optimizer(name="sgd", lr=0.5, momentum=0.9), sampler=POSITIVE, smooth=1)
     model, by_hand = network(), network()
     train(model, run_of(stage, seed=5), data=(TRAIN, None))
-    from apmax.losses import CrossEntropy
+    from apmax.losses import CrossEntropyLoss
     from apmax.samplers import PositiveBatchSampler
 
     inputs, labels = TRAIN.tensors
-    loss = CrossEntropy(labels)
+    loss = CrossEntropyLoss(labels)
     optimizer = torch.optim.SGD(by_hand.parameters(), lr=0.5, momentum=0.9)
     sampler = PositiveBatchSampler(labels, 32, num_pos=4, seed=5)
     for _ in range(3):

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from apmax import config
-from apmax.config import Stage
-from apmax.train import Metrics, Record, epochs, measure, read_records
+from apmax.train import Metrics, Record, config, epochs, measure, read_records
+from apmax.train.config import Stage
 from apmax.train.display import Bar, display_for, summary
 from small_training import TRAIN, VALID, network, run_of, same, train, weights
 

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from apmax.config import Checkpoints, ExactHead, Optimizer, Sampler, Stage
-from apmax.losses import AUCM, LOSSES
+from apmax.losses import LOSSES, AUCMLoss
 from apmax.samplers import PositiveBatchSampler
 from apmax.train import Data, epochs, measure, predict
+from apmax.train.config import Checkpoints, ExactHead, Optimizer, Sampler, Stage
 from apmax.train.files import fingerprint_of
 from small_training import FEATURES, POSITIVE, TRAIN, VALID, network, run_of, same, train, weights
 
@@ -173,7 +173,7 @@ def test_weights_that_do_not_fit_are_refused_before_anything_is_written(fields, 
 def auc_m_by_hand(pull, every, count):
     """Train AUC-M by plain SGD, pulled to where everything that descends was `every` epochs ago."""
     model, (inputs, labels) = network(), TRAIN.tensors
-    loss = AUCM(labels)
+    loss = AUCMLoss(labels)
     down = [*model.parameters(), *(p for name, p in loss.named_parameters() if name not in loss.ascend)]
     up = [p for name, p in loss.named_parameters() if name in loss.ascend]
     sampler = PositiveBatchSampler(labels, 32, num_pos=4, seed=0)

@@ -5,55 +5,57 @@ from __future__ import annotations
 import pytest
 import torch
 
-from apmax.losses import AUCM, LDAM, LOSSES, CrossEntropy, Focal, Loss, Weighted
+from apmax.losses import LOSSES, AUCMLoss, CrossEntropyLoss, FocalLoss, LDAMLoss, Loss, WeightedLoss
 
 LABELS = torch.tensor([1.0, 1, 1, 0, 0, 0, 0, 0, 0, 0])
 SCORES = torch.tensor([1.3, -0.4, 0.2, 0.9, -1.1, 0.5, -2.0, 0.1, -0.7, -0.3], dtype=torch.float64)
 
 
 def test_the_value_is_the_weighted_sum_of_the_terms():
-    loss = Weighted(LABELS, {"ce": 2.0, "focal": 0.5}, options={"focal": {"focusing": 1.0}})
-    expected = 2 * CrossEntropy(LABELS)(SCORES, LABELS) + 0.5 * Focal(LABELS, focusing=1.0)(SCORES, LABELS)
+    loss = WeightedLoss(LABELS, {"ce": 2.0, "focal": 0.5}, options={"focal": {"focusing": 1.0}})
+    expected = 2 * CrossEntropyLoss(LABELS)(SCORES, LABELS) + 0.5 * FocalLoss(LABELS, focusing=1.0)(SCORES, LABELS)
     assert loss(SCORES, LABELS).item() == pytest.approx(expected.item(), rel=1e-15)
 
 
 def test_prevalence_and_weights_reach_every_term():
     weight = torch.linspace(0.5, 2, 10)
     shared = {"prevalence": 0.2, "sample_weight": weight}
-    loss = Weighted(LABELS, {"ce": 1.0, "focal": 1.0}, **shared)
+    loss = WeightedLoss(LABELS, {"ce": 1.0, "focal": 1.0}, **shared)
     rows = torch.arange(10)
-    expected = CrossEntropy(LABELS, **shared)(SCORES, LABELS, rows) + Focal(LABELS, **shared)(SCORES, LABELS, rows)
+    expected = CrossEntropyLoss(LABELS, **shared)(SCORES, LABELS, rows) + FocalLoss(LABELS, **shared)(
+        SCORES, LABELS, rows
+    )
     assert loss(SCORES, LABELS, rows).item() == pytest.approx(expected.item(), rel=1e-15)
 
 
 def test_an_option_of_a_term_goes_before_what_all_share():
-    loss = Weighted(LABELS, {"ce": 1.0}, prevalence=0.2, options={"ce": {"prevalence": "batch"}})
-    assert loss(SCORES, LABELS) == CrossEntropy(LABELS, prevalence="batch")(SCORES, LABELS)
+    loss = WeightedLoss(LABELS, {"ce": 1.0}, prevalence=0.2, options={"ce": {"prevalence": "batch"}})
+    assert loss(SCORES, LABELS) == CrossEntropyLoss(LABELS, prevalence="batch")(SCORES, LABELS)
 
 
 def test_it_names_the_terms_parameters_to_ascend():
-    loss = Weighted(LABELS, {"ce": 1.0, "auc_m": 1.0, "minmax": 1.0})
+    loss = WeightedLoss(LABELS, {"ce": 1.0, "auc_m": 1.0, "minmax": 1.0})
     assert loss.ascend == ("terms.auc_m.alpha", "terms.minmax.multipliers")
 
 
 def test_every_term_learns_of_the_epoch():
-    loss = Weighted(LABELS, {"ldam": 1.0}, options={"ldam": {"defer_epoch": 2}})
-    alone = LDAM(LABELS, defer_epoch=2)
+    loss = WeightedLoss(LABELS, {"ldam": 1.0}, options={"ldam": {"defer_epoch": 2}})
+    alone = LDAMLoss(LABELS, defer_epoch=2)
     loss.set_epoch(2)
     alone.set_epoch(2)
     assert loss(SCORES, LABELS) == alone(SCORES, LABELS)
 
 
 def test_a_batch_that_one_term_refuses_changes_no_term():
-    class Strict(CrossEntropy):
+    class Strict(CrossEntropyLoss):
         def faults(self, scores, labels, index):
             return super().faults(scores, labels, index) + 1
 
         def explain(self, scores, labels, index):
             raise ValueError("refused by the second term")
 
-    class Both(Weighted):
-        table = {"auc_m": AUCM, "strict": Strict}  # noqa: RUF012
+    class Both(WeightedLoss):
+        table = {"auc_m": AUCMLoss, "strict": Strict}  # noqa: RUF012
 
     loss = Both(LABELS, {"auc_m": 1.0, "strict": 1.0})
     loss.terms["auc_m"].alpha.data.fill_(-1.0)
@@ -63,38 +65,38 @@ def test_a_batch_that_one_term_refuses_changes_no_term():
 
 
 def test_evaluation_reaches_every_term():
-    loss = Weighted(LABELS, {"auc_m": 1.0}).eval()
+    loss = WeightedLoss(LABELS, {"auc_m": 1.0}).eval()
     loss.terms["auc_m"].alpha.data.fill_(-1.0)
     loss(SCORES, LABELS)
     assert loss.terms["auc_m"].alpha == -1
 
 
 def test_it_is_a_loss_over_the_public_table():
-    assert issubclass(Weighted, Loss)
-    assert Weighted.table is LOSSES
+    assert issubclass(WeightedLoss, Loss)
+    assert WeightedLoss.table is LOSSES
 
 
 def test_an_unknown_term_is_refused_with_a_suggestion():
     with pytest.raises(ValueError, match=r"terms must be one of .*; got 'focall' \(did you mean 'focal'\?\)"):
-        Weighted(LABELS, {"focall": 1.0})
+        WeightedLoss(LABELS, {"focall": 1.0})
 
 
 def test_options_for_a_loss_that_is_no_term_are_refused():
     with pytest.raises(ValueError, match="options must be one of ce; got 'focal'"):
-        Weighted(LABELS, {"ce": 1.0}, options={"focal": {}})
+        WeightedLoss(LABELS, {"ce": 1.0}, options={"focal": {}})
 
 
 def test_a_misspelt_option_of_a_term_is_a_type_error():
     with pytest.raises(TypeError, match="focussing"):
-        Weighted(LABELS, {"focal": 1.0}, options={"focal": {"focussing": 2.0}})
+        WeightedLoss(LABELS, {"focal": 1.0}, options={"focal": {"focussing": 2.0}})
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_weight_that_is_not_positive_and_finite_is_refused(weight):
     with pytest.raises(ValueError, match=r"terms\['ce'\] must lie in \(0, inf\)"):
-        Weighted(LABELS, {"ce": weight})
+        WeightedLoss(LABELS, {"ce": weight})
 
 
 def test_no_terms_are_refused():
     with pytest.raises(ValueError, match="terms must name at least one of"):
-        Weighted(LABELS, {})
+        WeightedLoss(LABELS, {})

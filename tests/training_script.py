@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from apmax.config import Checkpoints, Optimizer, Run, Sampler, Schedule, Stage
 from apmax.train import Data, epochs
+from apmax.train.config import Checkpoints, Optimizer, Run, Sampler, Schedule, Stage
 
 
 class Augmented(Dataset):

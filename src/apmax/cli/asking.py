@@ -14,7 +14,7 @@ import typer
 from apmax.cli import options
 
 if TYPE_CHECKING:
-    from apmax.jobs import Wishes
+    from apmax.workflows import Wishes
 
 MODEL = {"model": "name", "width": "width", "stem": "stem"}
 """Options of the network, and what they are called in a job's [model]."""
@@ -62,8 +62,8 @@ class Asked:
         Raises:
             FileNotFoundError: There is no such file of weights.
         """
-        from apmax.jobs.sources import find
-        from apmax.jobs.toml import parse
+        from apmax.workflows.sources import find
+        from apmax.workflows.toml import parse
 
         job = parse(Path(self.data).read_text(encoding="utf-8")) if self.is_job else {"data": {"train": self.data}}
         apart = {"data", "data_dir", "change", "column", "pretrained", "target", *MODEL, *RUN}
@@ -83,7 +83,7 @@ class Asked:
         Args:
             **more: Further wishes.
         """
-        from apmax.jobs import Wishes
+        from apmax.workflows import Wishes
 
         return Wishes(changes=tuple(self.change or ()), **{name: getattr(self, name) for name in RUN}, **more)
 

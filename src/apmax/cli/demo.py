@@ -30,8 +30,8 @@ def demo(
     from rich.progress import track
 
     from apmax.cli import terminal
-    from apmax.demo import METHODS, TASKS, draw
     from apmax.metrics import average_precision, precision_recall_curve
+    from apmax.workflows.demo import METHODS, TASKS, draw
 
     # The network is so small that a second thread costs more than it brings.
     torch.set_num_threads(1)
@@ -61,7 +61,7 @@ def comparison(title: str, prevalence: float, results: dict[str, list[float]]) -
     """Return a table of test AP by method, and each one's difference to cross-entropy over the same cells."""
     from rich.table import Table
 
-    from apmax.demo import BASE, compare
+    from apmax.workflows.demo import BASE, compare
 
     base = results[BASE]
     table = Table(title=f"Test average precision: {title}, {len(base)} cells (no skill: {prevalence:.2f})")

@@ -36,11 +36,11 @@ def evaluate(
     """Measure a model on labelled rows: AP, AUPRC and AUROC with intervals, the no-skill line, precision at k."""
     import numpy as np
 
-    from apmax import jobs
+    from apmax import workflows as jobs
     from apmax.cli import terminal
-    from apmax.jobs.sources import remarks
-    from apmax.jobs.targets import any_known
-    from apmax.kinds import RowReport
+    from apmax.workflows.data_types import RowReport
+    from apmax.workflows.sources import remarks
+    from apmax.workflows.targets import any_known
 
     given = {"smiles": smiles, "path": path, "root": root, "ending": ending}
     model, source = jobs.load(directory).open(data, given)

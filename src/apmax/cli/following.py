@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from apmax.experiments import Place, Results, Search
+    from apmax.reproduce import Place, Results, Search
 
 
 def follow(console: Console, plan: list[Search], results: Results, place: Place, *, workers: int, threads: int) -> None:
     """Run the plan and show how it goes; where there is no terminal, only the lines of what is done."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from apmax.experiments import run_plan
+    from apmax.reproduce import run_plan
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(True))
     known = set(results.lines)

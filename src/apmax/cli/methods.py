@@ -16,9 +16,9 @@ def methods() -> None:
     from rich.table import Table
 
     from apmax.cli import terminal
-    from apmax.kinds import KINDS
     from apmax.losses import LOSSES
     from apmax.surrogates import SURROGATES
+    from apmax.workflows.data_types import KINDS
 
     console = terminal.output()
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 1, 0))

@@ -49,11 +49,11 @@ def predict(
     memory are read and written in pieces, images one batch at a time. Molecules and images that cannot be read go to a
     file of their own, ranked.errors.csv beside ranked.csv, with their row (from 0) and the reason.
     """
-    from apmax import jobs
+    from apmax import workflows as jobs
     from apmax.cli import terminal
-    from apmax.jobs.ranking import score_names
-    from apmax.jobs.refusals import errors_file
-    from apmax.jobs.sources import remarks
+    from apmax.workflows.ranking import score_names
+    from apmax.workflows.refusals import errors_file
+    from apmax.workflows.sources import remarks
 
     given = {"smiles": smiles, "path": path, "root": root, "ending": ending}
     model, source = jobs.load(directory).open(data, given)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from apmax.experiments import Grid, Item
+    from apmax.reproduce import Grid, Item
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -46,7 +46,7 @@ def reproduce(
     """
     from apmax import validation
     from apmax.cli import following, reproduced, terminal
-    from apmax.experiments import Place, Results, grid, origin, searches
+    from apmax.reproduce import Place, Results, grid, origin, searches
 
     console = terminal.output()
     if show_list or item is None:
@@ -94,7 +94,7 @@ def listing(grid: Grid, results: Any) -> Any:
 
 def progress_of(grid: Grid, item: Item, results: Any) -> tuple[int, int]:
     """Return how many runs of an item are done, and how many it has."""
-    from apmax.experiments import searches
+    from apmax.reproduce import searches
 
     counts = [search.count(results.lines) for search in searches(grid, grid.cells(item), item.rows)]
     return sum(done for done, _ in counts), sum(total for _, total in counts)

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from apmax.experiments import Grid, Item, Results
-    from apmax.experiments.tables import Block
+    from apmax.reproduce import Grid, Item, Results
+    from apmax.reproduce.tables import Block
 
 WIDE = 150
 """Columns of a terminal from which AP fits beside AUPRC."""
@@ -28,10 +28,10 @@ def show(console: Console, grid: Grid, item: Item, results: Results, **asked: An
         results: What is known.
         asked: The part that is printed: `cells`, `rows`, `budget`, `seeds`, `splits` as in `summarise`.
     """
-    from apmax.experiments.notes import notes
-    from apmax.experiments.output import write
-    from apmax.experiments.summary import summarise
-    from apmax.experiments.tables import detail, lead
+    from apmax.reproduce.notes import notes
+    from apmax.reproduce.output import write
+    from apmax.reproduce.summary import summarise
+    from apmax.reproduce.tables import detail, lead
 
     part = summarise(grid, item, results.lines, **asked)
     console.print(Text(item.title, "bold"))
@@ -51,7 +51,7 @@ def show(console: Console, grid: Grid, item: Item, results: Results, **asked: An
 
 def table(block: Block, *, wide: bool) -> Table:
     """Return a table for the terminal, without AP where there is no room for it."""
-    from apmax.experiments.tables import is_separated, text_of
+    from apmax.reproduce.tables import is_separated, text_of
 
     shown = [number for number, name in enumerate(block.columns) if wide or not name.startswith("AP")]
     result = Table(title=block.title, title_justify="left", title_style="bold", box=None, header_style="bold")

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from apmax.jobs import Evaluation, Evaluations
+    from apmax.workflows import Evaluation, Evaluations
 
 
 def output() -> Console:
@@ -72,7 +72,7 @@ def use_threads(kind: str | None) -> None:
     """Take the number of threads that suits the kind of data, unless OMP_NUM_THREADS says otherwise."""
     import torch
 
-    from apmax.kinds import KINDS
+    from apmax.workflows.data_types import KINDS
 
     threads = KINDS[kind or next(iter(KINDS))].threads if kind in (None, *KINDS) else None
     if threads is not None and "OMP_NUM_THREADS" not in os.environ:

@@ -68,9 +68,9 @@ def train(
     Columns are understood by themselves, rows to choose by are held out, and everything needed to go on, to score
     new rows and to do it again is kept in the directory.
     """
-    from apmax import jobs
+    from apmax import workflows as jobs
     from apmax.cli import terminal
-    from apmax.jobs.training import is_first_process
+    from apmax.workflows.training import is_first_process
 
     table = job.table(test=test, test_share=test_share)
     wishes = job.wishes(num_pos=num_pos, lr=lr, ensemble=ensemble, devices=devices)

@@ -14,7 +14,7 @@ from apmax.cli.asking import Asked, asked
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from apmax.tuning import Best
+    from apmax.workflows.tuning import Best
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -62,12 +62,13 @@ def tune(
     Trials that fall behind the median are stopped early. The study is an SQLite file: it can be gone on with, and other
     processes, on other machines too, can join by the same command with --resume.
     """
-    from apmax import jobs, tuning
+    from apmax import workflows as jobs
     from apmax.cli import terminal
-    from apmax.jobs.rows import prepare
-    from apmax.jobs.spec import located
-    from apmax.jobs.training import draft
-    from apmax.kinds import KINDS
+    from apmax.workflows import tuning
+    from apmax.workflows.data_types import KINDS
+    from apmax.workflows.rows import prepare
+    from apmax.workflows.spec import located
+    from apmax.workflows.training import draft
 
     if out.exists() and any(out.iterdir()) and not resume:
         raise FileExistsError(f"{out} is not empty: go on with --resume, or choose another directory")
@@ -109,8 +110,8 @@ def run_all(plan: Any, prepared: Any, processes: int) -> None:
 
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    from apmax import tuning
     from apmax.cli import terminal
+    from apmax.workflows import tuning
 
     study = tuning.open_study(plan.file)
     context = multiprocessing.get_context("spawn")
@@ -140,7 +141,7 @@ def best_table(best: Best) -> Table:
     """Return the best trials with their settings, and a last row of how much each setting mattered."""
     from rich.table import Table
 
-    from apmax.tuning.figures import short
+    from apmax.workflows.tuning.figures import short
 
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     paths = list(best.trials[0][2])

@@ -64,7 +64,7 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         hidden: "adam", "sgd": widths of the hidden layers.
         module: Instead of `hidden`: a torch module that returns one score per row (copied, its weights are the start),
             or a function that makes one from the number of features.
-        stages: Instead of the two stages: any of `apmax.config.Stage`; then `loss` and the arguments down to
+        stages: Instead of the two stages: any of `apmax.train.config.Stage`; then `loss` and the arguments down to
             `weight_decay` are not used.
         lr: Learning rate; None for 1e-3 (adam) or 1e-2 (sgd).
         epochs: Of the first stage, at most; None for 20, more on small tables.

@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from apmax.config import RECIPES, Run, Sampler, Stage
 from apmax.estimator import rows as rows_of
 from apmax.models.tables import MLP
 from apmax.train import Data, Record, fit
+from apmax.train.config import RECIPES, Run, Sampler, Stage
 
 Array = NDArray[np.float64]
 LEARNING_RATES = {"adam": 1e-3, "sgd": 1e-2}

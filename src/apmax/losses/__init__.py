@@ -2,36 +2,36 @@
 
 from apmax.losses.average_precision import APLoss
 from apmax.losses.base import Loss
-from apmax.losses.listwise import FastAP, SmoothAP
-from apmax.losses.minmax import AUCM, MinMax
-from apmax.losses.pointwise import LDAM, ClassBalanced, CrossEntropy, Focal
-from apmax.losses.weighted import Weighted
+from apmax.losses.listwise import FastAPLoss, SmoothAPLoss
+from apmax.losses.minmax import AUCMLoss, MinMaxLoss
+from apmax.losses.pointwise import ClassBalancedLoss, CrossEntropyLoss, FocalLoss, LDAMLoss
+from apmax.losses.weighted import WeightedLoss
 
 __all__ = [
-    "AUCM",
-    "LDAM",
     "LOSSES",
     "APLoss",
-    "ClassBalanced",
-    "CrossEntropy",
-    "FastAP",
-    "Focal",
+    "AUCMLoss",
+    "ClassBalancedLoss",
+    "CrossEntropyLoss",
+    "FastAPLoss",
+    "FocalLoss",
+    "LDAMLoss",
     "Loss",
-    "MinMax",
-    "SmoothAP",
-    "Weighted",
+    "MinMaxLoss",
+    "SmoothAPLoss",
+    "WeightedLoss",
 ]
 
 LOSSES: dict[str, type[Loss]] = {
-    "ce": CrossEntropy,
-    "cb_ce": ClassBalanced,
-    "focal": Focal,
-    "ldam": LDAM,
-    "auc_m": AUCM,
-    "smooth_ap": SmoothAP,
-    "fast_ap": FastAP,
-    "minmax": MinMax,
+    "ce": CrossEntropyLoss,
+    "cb_ce": ClassBalancedLoss,
+    "focal": FocalLoss,
+    "ldam": LDAMLoss,
+    "auc_m": AUCMLoss,
+    "smooth_ap": SmoothAPLoss,
+    "fast_ap": FastAPLoss,
+    "minmax": MinMaxLoss,
     "ap": APLoss,
 }
 
-Weighted.table = LOSSES
+WeightedLoss.table = LOSSES

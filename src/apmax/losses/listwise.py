@@ -13,7 +13,7 @@ from apmax.losses.base import Batch, Loss, mean_over_tasks
 TINY = torch.finfo(torch.float32).tiny
 
 
-class SmoothAP(Loss):
+class SmoothAPLoss(Loss):
     """SmoothAP (Brown et al. 2020): average precision with ranks counted by a sigmoid of temperature τ.
 
     With σ_ji = 1/(1 + exp(-(s_j - s_i)/τ)), and the positive class as the one query, their loss is
@@ -39,7 +39,7 @@ class SmoothAP(Loss):
         validate: See `Loss`.
 
     >>> import torch
-    >>> loss = SmoothAP([0, 0, 0, 1])
+    >>> loss = SmoothAPLoss([0, 0, 0, 1])
     >>> round(loss(torch.zeros(2), torch.tensor([0., 1.])).item(), 4)
     0.6
     """
@@ -90,7 +90,7 @@ class SmoothAP(Loss):
         return mean_over_tasks(value, totals > 0)
 
 
-class FastAP(Loss):
+class FastAPLoss(Loss):
     """FastAP (Cakir et al. 2019): average precision of a soft histogram of the scores.
 
     They bin the distances to a query; here the query is the positive class and sigmoid(s) in [0, 1] takes the place
@@ -113,7 +113,7 @@ class FastAP(Loss):
         validate: See `Loss`.
 
     >>> import torch
-    >>> loss = FastAP([0, 0, 0, 1])
+    >>> loss = FastAPLoss([0, 0, 0, 1])
     >>> round(loss(torch.zeros(2), torch.tensor([0., 1.])).item(), 4)
     0.75
     """

@@ -11,7 +11,7 @@ from apmax import validation
 from apmax.losses.base import Batch, Loss, mean_over_tasks
 
 
-class AUCM(Loss):
+class AUCMLoss(Loss):
     """AUC margin loss (Yuan et al. 2020): the squared AUC surrogate as a min-max problem over a, b and α ≥ 0.
 
     With h = sigmoid(s) and p the prevalence, the expectation of
@@ -38,7 +38,7 @@ class AUCM(Loss):
         validate: See `Loss`.
 
     >>> import torch
-    >>> loss = AUCM([0, 0, 0, 1])
+    >>> loss = AUCMLoss([0, 0, 0, 1])
     >>> round(loss(torch.zeros(2), torch.tensor([0., 1.])).item(), 4)
     0.0938
     """
@@ -91,7 +91,7 @@ class AUCM(Loss):
         return mean_over_tasks(value, (positive + negative) > 0)
 
 
-class MinMax(Loss):
+class MinMaxLoss(Loss):
     """Area under the precision-recall curve by anchored precisions (Eban et al. 2017), hinge surrogate.
 
     Between the prevalence π and 1 stand K precisions α_k = π + (1-π)·k/(K+1), Δ = (1-π)/(K+1) apart (at 1 itself
@@ -113,7 +113,7 @@ class MinMax(Loss):
         validate: See `Loss`.
 
     >>> import torch
-    >>> loss = MinMax([0, 0, 0, 1], anchors=2)
+    >>> loss = MinMaxLoss([0, 0, 0, 1], anchors=2)
     >>> round(loss(torch.zeros(2), torch.tensor([0., 1.])).item(), 4)
     0.875
     """

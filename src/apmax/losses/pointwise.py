@@ -31,11 +31,11 @@ class Pointwise(Loss):
         """Return the loss of every example, (..., B), from its score and whether it is a positive."""
 
 
-class CrossEntropy(Pointwise):
+class CrossEntropyLoss(Pointwise):
     """Binary cross-entropy on logits, `π·mean₊ log(1 + e^{-s}) + (1-π)·mean₋ log(1 + e^{s})`.
 
     >>> import torch
-    >>> loss = CrossEntropy([0, 0, 0, 1])
+    >>> loss = CrossEntropyLoss([0, 0, 0, 1])
     >>> round(loss(torch.zeros(2), torch.tensor([0., 1.])).item(), 4)
     0.6931
     """
@@ -45,7 +45,7 @@ class CrossEntropy(Pointwise):
         return -F.logsigmoid(towards_label(scores, positive))
 
 
-class ClassBalanced(Pointwise):
+class ClassBalancedLoss(Pointwise):
     """Class-balanced cross-entropy (Cui et al. 2019), `α_y · log(1 + e^{-z})`, z = s for a positive, -s otherwise.
 
     `α_y ∝ (1 - β)/(1 - β^{n_y})`, one over the effective number of the n_y training examples of class y, scaled so
@@ -62,7 +62,7 @@ class ClassBalanced(Pointwise):
         validate: See `Loss`.
 
     >>> import torch
-    >>> loss = ClassBalanced([0, 0, 0, 1], beta=0.9)
+    >>> loss = ClassBalancedLoss([0, 0, 0, 1], beta=0.9)
     >>> round(loss(torch.zeros(2), torch.tensor([0., 1.])).item(), 4)
     0.5334
     """
@@ -88,7 +88,7 @@ class ClassBalanced(Pointwise):
         return by_class(self.weights, positive, scores.dtype) * -F.logsigmoid(towards_label(scores, positive))
 
 
-class Focal(Pointwise):
+class FocalLoss(Pointwise):
     """Focal loss (Lin et al. 2017, eq. 5), `-α_t (1 - p_t)^focusing log p_t`, p_t the probability of the true class.
 
     Computed from logarithms of sigmoids, so value and gradient are finite for every finite logit. `focusing=0` with
@@ -103,7 +103,7 @@ class Focal(Pointwise):
         validate: See `Loss`.
 
     >>> import torch
-    >>> loss = Focal([0, 0, 0, 1], focusing=2.0, balance=None)
+    >>> loss = FocalLoss([0, 0, 0, 1], focusing=2.0, balance=None)
     >>> round(loss(torch.zeros(2), torch.tensor([0., 1.])).item(), 4)
     0.1733
     """
@@ -131,7 +131,7 @@ class Focal(Pointwise):
         return torch.where(positive, self.balance * value, (1 - self.balance) * value)
 
 
-class LDAM(Pointwise):
+class LDAMLoss(Pointwise):
     """Label-distribution-aware margins with deferred re-weighting (Cao et al. 2019, sections 3.2 and 3.3).
 
     Their loss of an example of class y is `-log softmax` of the logits times `scale`, after the logit of y has lost
@@ -141,7 +141,7 @@ class LDAM(Pointwise):
         ℓ = log(1 + exp(-scale · (z - Δ_y))),    z = s for a positive, -s for a negative,
 
     with C such that the rarer class has the margin `max_margin`. From epoch `defer_epoch` on, each class is weighted
-    as in `ClassBalanced` with `beta`. The epoch is told by `set_epoch` and kept in `state_dict`.
+    as in `ClassBalancedLoss` with `beta`. The epoch is told by `set_epoch` and kept in `state_dict`.
 
     Args:
         labels: The training labels, (n,) or (n, tasks).
@@ -155,7 +155,7 @@ class LDAM(Pointwise):
         validate: See `Loss`.
 
     >>> import torch
-    >>> loss = LDAM([0] * 16 + [1], max_margin=0.5, scale=1.0)
+    >>> loss = LDAMLoss([0] * 16 + [1], max_margin=0.5, scale=1.0)
     >>> round(loss(torch.zeros(2), torch.tensor([0., 1.])).item(), 4)
     0.8347
     """
@@ -217,7 +217,7 @@ def by_class(values: Tensor, positive: Tensor, dtype: torch.dtype) -> Tensor:
 def class_counts(loss: Loss) -> Tensor:
     """Return how many training rows (or how much weight) each class has, (2,) or (2, tasks): negatives first.
 
-    >>> class_counts(CrossEntropy([0, 0, 1]))
+    >>> class_counts(CrossEntropyLoss([0, 0, 1]))
     tensor([2., 1.], dtype=torch.float64)
     """
     return torch.stack([loss.total_weight - loss.total_positive, loss.total_positive])

@@ -12,7 +12,7 @@ from apmax import validation
 from apmax.losses.base import Batch, Loss
 
 
-class Weighted(Loss):
+class WeightedLoss(Loss):
     """The sum of several losses of `LOSSES`, each times its weight: `Σ_k weight_k · loss_k(scores, labels, index)`.
 
     The terms stand in `terms` under their names; their state and parameters are in `state_dict` as `terms.ap.…`,
@@ -31,7 +31,7 @@ class Weighted(Loss):
         TypeError: A hyper-parameter that its loss does not have.
 
     >>> import torch
-    >>> loss = Weighted([0, 0, 0, 1], {"ce": 1.0, "focal": 0.5}, options={"focal": {"balance": None}})
+    >>> loss = WeightedLoss([0, 0, 0, 1], {"ce": 1.0, "focal": 0.5}, options={"focal": {"balance": None}})
     >>> round(loss(torch.zeros(2), torch.tensor([0., 1.])).item(), 4)
     0.7798
     """

@@ -1,7 +1,7 @@
 """Training: `for record in epochs(model, data, run)`, or `fit(model, data, run)` for the whole of it.
 
-A run is a value (`apmax.config.Run`): a tuple of stages, each with its loss, optimiser, schedule and sampler. Runs are
-resumable to the bit and give the same weights on any number of processes.
+A run is a value (`apmax.train.config.Run`): a tuple of stages, each with its loss, optimiser, schedule and sampler.
+Runs are resumable to the bit and give the same weights on any number of processes.
 """
 
 from apmax.train.ensemble import Ensemble, Result, fit

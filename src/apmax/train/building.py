@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from apmax import optim
-from apmax.config import Optimizer, Sampler, Schedule, Stage
-from apmax.losses import LOSSES, Loss, Weighted
+from apmax.losses import LOSSES, Loss, WeightedLoss
 from apmax.losses.pointwise import Pointwise
 from apmax.samplers import MultiTaskBatchSampler, PositiveBatchSampler
+from apmax.train.config import Optimizer, Sampler, Schedule, Stage
 from apmax.train.loading import ShuffledBatches
 
 Batches = PositiveBatchSampler | MultiTaskBatchSampler | ShuffledBatches
@@ -42,7 +42,7 @@ def build_loss(stage: Stage, labels: Tensor, sample_weight: Tensor | None = None
         name = next(iter(stage.weights))
         return LOSSES[name](labels, sample_weight=sample_weight, **options[name])
     validate = any(own["validate"] for own in options.values())
-    return Weighted(labels, stage.weights, options=options, sample_weight=sample_weight, validate=validate)
+    return WeightedLoss(labels, stage.weights, options=options, sample_weight=sample_weight, validate=validate)
 
 
 def build_sampler(config: Sampler, labels: Tensor, *, seed: int, rank: int, world_size: int) -> Batches:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from apmax import validation
-from apmax.config import Run
+from apmax.train.config import Run
 from apmax.train.files import read_records
 from apmax.train.heads import reset
 from apmax.train.loading import Data
@@ -65,7 +65,7 @@ def fit(
     their own seeds, and each has its own sub-directory `member-0`, `member-1`, …
 
     >>> from torch.utils.data import TensorDataset
-    >>> from apmax.config import Stage
+    >>> from apmax.train.config import Stage
     >>> x = torch.linspace(-1, 1, 64)[:, None]
     >>> split = TensorDataset(x, (x[:, 0] > 0.5).float())
     >>> run = Run(stages=(Stage(epochs=2),), ensemble=3, accelerator="cpu")

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from apmax import functional, metrics
-from apmax.config import ExactHead
 from apmax.train.averaging import snapshot
+from apmax.train.config import ExactHead
 from apmax.train.heads import last_linear
 from apmax.train.records import Record, measure
 from apmax.train.scoring import score_rows

@@ -23,9 +23,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset, TensorDataset
 
-from apmax import __version__, config
-from apmax.checkpoint import write_atomic
-from apmax.config import Run
+from apmax import __version__
+from apmax.train import config
+from apmax.train.checkpoints import write_atomic
+from apmax.train.config import Run
 from apmax.train.loading import Data
 from apmax.train.records import Record, from_lines
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from apmax import metrics
-from apmax.config import Stage
 from apmax.distributed import Gathered
 from apmax.train import building, heads
 from apmax.train.averaging import Average, snapshot
+from apmax.train.config import Stage
 from apmax.train.failures import DivergedError
 from apmax.train.loading import batches, has_positive
 from apmax.train.randomness import mix, seed_torch

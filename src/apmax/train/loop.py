@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from apmax.config import ExactHead, Run, Stage
 from apmax.train.averaging import restore
+from apmax.train.config import ExactHead, Run, Stage
 from apmax.train.exact_head import retrain_head
 from apmax.train.gradient import one_epoch, prepare
 from apmax.train.loading import Data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from apmax.config import Checkpoints
+from apmax.train.config import Checkpoints
 
 
 class Pace:

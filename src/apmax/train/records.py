@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from apmax import functional, metrics
-from apmax.config import Objective
+from apmax.train.config import Objective
 
 
 @dataclass(frozen=True)

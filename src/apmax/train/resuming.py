@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from apmax import checkpoint, config
+from apmax.train import checkpoints as checkpoint
+from apmax.train import config
 from apmax.train.averaging import restore
 from apmax.train.records import Record, from_lines
 from apmax.train.session import Session

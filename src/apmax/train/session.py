@@ -15,10 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from apmax import checkpoint, config, extras
-from apmax.config import Run
+from apmax import extras
 from apmax.exact.stream import gather_ragged
+from apmax.train import checkpoints as checkpoint
+from apmax.train import config
 from apmax.train.averaging import all_finite, tensors
+from apmax.train.config import Run
 from apmax.train.display import display_for
 from apmax.train.failures import DivergedError, Terminated
 from apmax.train.files import RunDirectory, fingerprint_of

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from apmax.config import ExactHead, Stage
 from apmax.losses import Loss
 from apmax.optim import Proximal
 from apmax.train.averaging import Average
 from apmax.train.building import Batches
+from apmax.train.config import ExactHead, Stage
 from apmax.train.selection import Selection
 
 

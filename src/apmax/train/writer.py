@@ -7,7 +7,7 @@ import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from apmax import checkpoint
+from apmax.train import checkpoints as checkpoint
 from apmax.train.failures import NotWrittenError
 
 
