@@ -22,7 +22,7 @@ apmax reproduce table2 --dataset hiv --model gine --methods ce,soap --seeds 3 --
 apmax reproduce table2 --only-tables"""
 
 
-def reproduce(
+def reproduce_command(
     item: Annotated[str | None, typer.Argument(help="A table, figure or ablation; --list names them.")] = None,
     show_list: Annotated[bool, typer.Option("--list", help="List what can be reproduced, and how far it is.")] = False,
     dataset: Annotated[str | None, typer.Option(help="Only these data sets, joined by commas.")] = None,
@@ -45,10 +45,10 @@ def reproduce(
     Runs that are done are not run again; runs that were interrupted go on. Several of these commands may run at once.
     """
     from apmax import validation
-    from apmax.cli import following, reproduced, terminal
+    from apmax.cli import _console, progress, reproduced
     from apmax.reproduce import Place, Results, grid, origin, searches
 
-    console = terminal.output()
+    console = _console.output()
     if show_list or item is None:
         console.print(listing(grid(), Results(out)))
         return
@@ -63,7 +63,7 @@ def reproduce(
     if not only_tables:
         place = Place(work, data_dir, origin())
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        following.follow(console, plan, results, place, workers=workers or max(1, cores // threads), threads=threads)
+        progress.show_progress(console, plan, results, place, workers=workers or max(1, cores // threads), threads=threads)
         results.refresh()
     asked = {"cells": cells, "rows": rows, "budget": budget, "seeds": seeds, "splits": names(splits)}
     reproduced.show(console, grid(), entry, results, **asked)

@@ -1,4 +1,4 @@
-"""How the runs of a plan go: a bar for all of them, one for each worker, and a line for each that is done."""
+"""Progress of `apmax reproduce`: a bar for all runs, one for each worker, and a line for each finished run."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from apmax.reproduce import Place, Results, Search
 
 
-def follow(console: Console, plan: list[Search], results: Results, place: Place, *, workers: int, threads: int) -> None:
-    """Run the plan and show how it goes; where there is no terminal, only the lines of what is done."""
+def show_progress(console: Console, plan: list[Search], results: Results, place: Place, *, workers: int, threads: int) -> None:
+    """Run the plan and show its progress; without a terminal, only the lines of finished runs."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from apmax.reproduce import run_plan
@@ -23,7 +23,7 @@ def follow(console: Console, plan: list[Search], results: Results, place: Place,
     known = set(results.lines)
     wanted = {(search.data, search.model) for search in plan}  # another command may be filling other cells
     bars = Progress(*columns, console=console, refresh_per_second=2, disable=not console.is_terminal)
-    with terminated_like_interrupted(), bars:
+    with _sigterm_as_interrupt(), bars:
         whole = bars.add_task("runs", total=None)
         each = [bars.add_task("", visible=False) for _ in range(workers)]
         for state in run_plan(plan, results, place, workers=workers, threads=threads):
@@ -40,12 +40,12 @@ def follow(console: Console, plan: list[Search], results: Results, place: Place,
                 known.add(key)
                 line = results.lines[key]
                 if (line["data"], line["model"]) in wanted:
-                    console.print(f"{state.done} of {state.total}: {finished(line)}", soft_wrap=True)
+                    console.print(f"{state.done} of {state.total}: {run_line(line)}", soft_wrap=True)
 
 
 @contextmanager
-def terminated_like_interrupted() -> Iterator[None]:
-    """Let SIGTERM end what is within as Ctrl-C does: the workers then write their checkpoints."""
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does, so that the workers write their checkpoints."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -53,11 +53,11 @@ def terminated_like_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before or signal.SIG_DFL)  # None: set by other than Python
 
 
-def finished(line: Mapping[str, Any]) -> str:
-    """Say in one line what became of a run.
+def run_line(line: Mapping[str, Any]) -> str:
+    """Return the result of a run in one line.
 
     >>> place = {"data": "hiv", "model": "gine", "method": "ce", "split": None, "seed": 0, "candidate": 2}
-    >>> finished({**place, "valid": {"ap": 0.3}, "test": {"ap": 0.25, "auprc": 0.24}, "epochs": 9, "seconds": 61})
+    >>> run_line({**place, "valid": {"ap": 0.3}, "test": {"ap": 0.25, "auprc": 0.24}, "epochs": 9, "seconds": 61})
     'hiv gine ce #2 seed 0: valid AP 0.300, test AP 0.250, AUPRC 0.240 (9 epochs, 61 s)'
     """
     words = [line["data"], line["split"], line["model"], line["method"]]
