@@ -51,9 +51,7 @@ OnError = Annotated[
 OtherPath = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="The column of image files, if its name differs from training.")
 ]
-OtherRoot = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Where relative paths begin (the folder of DATA).")
-]
+OtherRoot = Annotated[Path | None, typer.Option(metavar="DIR", help="Where relative paths begin (the folder of DATA).")]
 OtherEnding = Annotated[str | None, typer.Option(metavar="TEXT", help="Appended to the paths, if not as in training.")]
 FilesColumn = Annotated[
     str | None,
@@ -126,7 +124,9 @@ Group = Annotated[
     str | None,
     typer.Option(metavar="COLUMN", help="Hold out whole groups, such as patients.", rich_help_panel=SPLITTING),
 ]
-Time = Annotated[str | None, typer.Option(metavar="COLUMN", help="Hold out the latest rows.", rich_help_panel=SPLITTING)]
+Time = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Hold out the latest rows.", rich_help_panel=SPLITTING)
+]
 Split = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="stratified (default), random, scaffold.", rich_help_panel=SPLITTING),

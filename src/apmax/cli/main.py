@@ -111,9 +111,9 @@ def _report_error(error: Exception, *, debug: bool) -> int:
         return FAILED
     from apmax.cli._console import error_text
 
-    text = error_text(" ".join(str(error).split())) or type(error).__name__
+    text = " ".join(str(error).split()) or type(error).__name__
     expected = isinstance(error, (ValueError, TypeError, OSError, ModuleNotFoundError)) or hasattr(error, "rows")
-    _print_error(text if expected else f"{type(error).__name__}: {text} (--debug shows where)")
+    _print_error(error_text(text) if expected else f"{type(error).__name__}: {text} (--debug shows where)")
     return FAILED
 
 

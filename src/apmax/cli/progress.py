@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from apmax.reproduce import Place, Results, Search
 
 
-def show_progress(console: Console, plan: list[Search], results: Results, place: Place, *, workers: int, threads: int) -> None:
+def show_progress(
+    console: Console, plan: list[Search], results: Results, place: Place, *, workers: int, threads: int
+) -> None:
     """Run the plan and show its progress; without a terminal, only the lines of finished runs."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

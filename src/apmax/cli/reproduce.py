@@ -63,7 +63,9 @@ def reproduce_command(
     if not only_tables:
         place = Place(work, data_dir, origin())
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        progress.show_progress(console, plan, results, place, workers=workers or max(1, cores // threads), threads=threads)
+        progress.show_progress(
+            console, plan, results, place, workers=workers or max(1, cores // threads), threads=threads
+        )
         results.refresh()
     asked = {"cells": cells, "rows": rows, "budget": budget, "seeds": seeds, "splits": names(splits)}
     reproduced.show(console, grid(), entry, results, **asked)

@@ -47,7 +47,9 @@ def train_command(
     ] = None,
     test_share: Annotated[
         float | None,
-        typer.Option(metavar="X", help="Share of DATA for the test, held out in the same way.", rich_help_panel=SPLITTING),
+        typer.Option(
+            metavar="X", help="Share of DATA for the test, held out in the same way.", rich_help_panel=SPLITTING
+        ),
     ] = None,
     num_pos: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Positives per step.", rich_help_panel=TRAINING)

@@ -39,7 +39,8 @@ def tune_command(
         typer.Option(metavar="DIR", help="Folder for the study and the best job.", rich_help_panel=DATA),
     ],
     trials: Annotated[
-        int, typer.Option(min=1, metavar="N", help="In all, those of resumed searches included.", rich_help_panel=SEARCH)
+        int,
+        typer.Option(min=1, metavar="N", help="In all, those of resumed searches included.", rich_help_panel=SEARCH),
     ] = 30,
     timeout: Annotated[
         float | None,

@@ -143,9 +143,7 @@ def evaluate_source(model: SavedModel, source: RowSource) -> tuple[TargetEvaluat
     label, names = np.concatenate(labels), model.targets.names
     if len(names) == 1 and not (label == 1).any():
         target = model.targets.each[0]
-        raise ValueError(
-            f"{source.path} has no row whose {target.name!r} is {target.positive!r}: AP is undefined"
-        )
+        raise ValueError(f"{source.path} has no row whose {target.name!r} is {target.positive!r}: AP is undefined")
     results = evaluate_targets(np.concatenate(scores), label, names)
     unlabelled = int((~any_known(label)).sum())
     warnings = [

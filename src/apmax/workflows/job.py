@@ -110,7 +110,8 @@ def plan_job(table: Mapping[str, Any], overrides: Overrides | None = None, folde
     overrides = Overrides() if overrides is None else overrides
     data = read_data_config(table, overrides, folders)
     data = replace(
-        data, **{name: str(find_file(path, folders)) for name in data.paths if (path := getattr(data, name)) is not None}
+        data,
+        **{name: str(find_file(path, folders)) for name in data.paths if (path := getattr(data, name)) is not None},
     )
     data_type = data_type_of(data)
     model = _read_model_config(_model_table(table, overrides), data_type)

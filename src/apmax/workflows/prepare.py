@@ -240,6 +240,6 @@ def _parts_text(train: LabelledRows, valid: LabelledRows, test: LabelledRows | N
 
 
 def _columns_text(encoder: Encoder) -> list[str]:
-    types = [f"{len(names)} {plural(name, len(names))}" for name, names in encoder.summary().items() if names]
+    types = [f"{len(names)} {kind}" for kind, names in encoder.summary().items() if names]
     left_out = [f"left out: {name!r} ({reason})" for name, reason in encoder.left_out.items()]
-    return [*(["; ".join(types)] if types else []), *left_out]
+    return [*([f"columns: {', '.join(types)}"] if types else []), *left_out]

@@ -215,7 +215,9 @@ def load_model(folder: str | os.PathLike[str], *, model: str | Callable[..., nn.
         raise FileNotFoundError(f"{folder} holds no model trained by `apmax train`")
     content = json.loads((path / "encoder.json").read_text(encoding="utf-8"))
     if content["version"] != FORMAT_VERSION:
-        age, advice = ("a newer", "upgrade apmax") if content["version"] > FORMAT_VERSION else ("an older", "train again")
+        age, advice = (
+            ("a newer", "upgrade apmax") if content["version"] > FORMAT_VERSION else ("an older", "train again")
+        )
         raise ValueError(f"{folder} was written by {age} apmax: {advice}")
     job = read_job(path / "run.toml")
     builder = _trusted_builder(job, model, folder)

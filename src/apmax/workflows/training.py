@@ -83,7 +83,7 @@ def train_job(
     prepared = prepare_data(plan.data, seed=plan.seed)
     job = plan.resolve(prepared.config, rows=prepared.train_rows, positives=prepared.train_positives)
     prior = prepared.train_positives / prepared.train_rows
-    network, facts = build_network(job, prepared.encoder, prior=prior)
+    network, facts = build_job_network(job, prepared.encoder, prior=prior)
     started = (folder / "run.toml").exists()
     if started:
         _check_same_job(folder, job)
@@ -108,7 +108,7 @@ def check_model(plan: JobPlan) -> None:
         _build(plan.data, plan.model, data_type.fit_encoder(None, ()), plan.seed, None)
 
 
-def build_network(job: Job, encoder: Encoder, *, prior: float | None = None) -> tuple[nn.Module, list[str]]:
+def build_job_network(job: Job, encoder: Encoder, *, prior: float | None = None) -> tuple[nn.Module, list[str]]:
     """Return a job's new network by its seed, and lines about pretrained weights.
 
     Args:

@@ -16,7 +16,7 @@ from apmax.metrics import average_precision
 from apmax.train import DivergedError, Run, Stage, epochs, parse_literal, predict
 from apmax.workflows.job import Job, JobPlan, write_job
 from apmax.workflows.prepare import PreparedData, prepare_data
-from apmax.workflows.training import build_network
+from apmax.workflows.training import build_job_network
 
 SearchSpace = dict[str, tuple[Any, ...]]
 
@@ -135,7 +135,9 @@ def open_study(file: Path, *, seed: int = 0) -> Any:
     )
 
 
-def run_search(plan: SearchPlan, prepared: PreparedData | None = None, *, worker: int = 0, callback: Any = None) -> None:
+def run_search(
+    plan: SearchPlan, prepared: PreparedData | None = None, *, worker: int = 0, callback: Any = None
+) -> None:
     """Run trials until the study has as many as planned; `callback(study, trial)` is called after each."""
     optuna = extras.load("optuna", "tune")
     if plan.threads is not None:
@@ -157,7 +159,7 @@ def run_search(plan: SearchPlan, prepared: PreparedData | None = None, *, worker
 def _validation_ap(job: Job, prepared: PreparedData, trial: Any) -> float:
     """Return the validation AP of the chosen model, after reporting that of every epoch to the study."""
     optuna = extras.load("optuna", "tune")
-    model, _ = build_network(job, prepared.encoder, prior=prepared.train_positives / prepared.train_rows)
+    model, _ = build_job_network(job, prepared.encoder, prior=prepared.train_positives / prepared.train_rows)
     for record in epochs(model, prepared.data, dataclasses.replace(job.run, ensemble=1, devices=1)):
         assert record.valid is not None
         trial.report(record.valid.ap, record.stage_number * STEPS_PER_STAGE + record.epoch)

@@ -390,7 +390,7 @@ class DataType(ABC, Generic[Config]):
             ValueError: No such model.
         """
         if is_import_path(name):
-            builder: Callable[..., nn.Module] = extras.load_callable(name, "model")
+            builder: Callable[..., nn.Module] = extras.load_callable(name)
             return builder
         try:
             return self.models[validation.choice("model", name, self.models)]
@@ -430,4 +430,3 @@ def column_texts(table: Any, column: str, argument: str) -> list[str]:
         raise ValueError(f"{argument}: there is no column {column!r}; the columns are {names}")
     text = table.column(column).cast(extras.load("pyarrow", "tables").string())
     return [(cell or "").strip() for cell in text.to_pylist()]
-

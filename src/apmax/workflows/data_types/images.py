@@ -299,9 +299,7 @@ class ImageType(DataType[ImageData]):
             augment = replace(augment, upside_down=True)
         return dataset.subset(np.arange(len(dataset)), augment=augment, seed=seed)
 
-    def encoder_for(
-        self, encoder: ImageEncoder, source: RowSource | None, options: Mapping[str, Any]
-    ) -> ImageEncoder:
+    def encoder_for(self, encoder: ImageEncoder, source: RowSource | None, options: Mapping[str, Any]) -> ImageEncoder:
         """Return the encoder for the images of another file or folder."""
         path = options.get("path", PATH if isinstance(source, ImageFolder) else encoder.paths.column)
         ending = options.get("ending", encoder.paths.ending)

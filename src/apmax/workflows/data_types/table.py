@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+
+from torch import nn
 
 from apmax.data import Labels
 from apmax.data.images.decoding import ENDINGS
 from apmax.data.tables import TableEncoder, leaks
-from apmax.models.tables import MODELS
-from apmax.train import Stage, sized_recipe
+from apmax.models.tables import MODELS, build_table_model
+from apmax.train import Stage, table_recipe
 from apmax.workflows.data_types.base import DataConfig, DataType
 
 INSPECTED_ROWS = 32
@@ -52,22 +54,23 @@ class TableType(DataType[TableData]):
         return encoder.sizes
 
     def default_stages(self, rows: int, positives: int, model: str) -> Sequence[Stage]:
-        """Return the default recipe: about 4,000 steps of cross-entropy, then about 1,000 of AP + CE.
+        """Return the stages of `table_recipe`, which `APClassifier` has too."""
+        return table_recipe(rows, positives, model=model)
 
-        >>> stages = TableType(TableData("a.csv", "y")).default_stages(10_000, 200, "mlp")
-        >>> [(stage.name, stage.epochs, stage.sampler.num_pos) for stage in stages]
-        [('ce', 51, 4), ('ap + ce', 13, 16)]
-        """
-        return sized_recipe(
-            rows,
-            positives,
-            steps=4000,
-            joint_steps=1000,
-            least_epochs=5,
-            batch_size=128 if rows >= 2048 else 64,
-            lr=1e-2 if model == "linear" else 1e-3,
-            patience=5,
-        )
+    def build_model(
+        self,
+        encoder: TableEncoder,
+        name: str,
+        options: Mapping[str, Any],
+        *,
+        builder: Callable[..., nn.Module] | None = None,
+        prior: float | None = None,
+    ) -> nn.Module:
+        """Return a new network; built-in ones begin at the log-odds of the prior, as those of `APClassifier`."""
+        if name not in self.models:
+            return super().build_model(encoder, name, options, builder=builder)
+        self.check_options(name, options, self.models[name])
+        return build_table_model(name, self.model_input(encoder), prior=prior, **options)
 
     def suspicions(self, encoder: TableEncoder, table: Any, labels: Labels) -> list[str]:
         """Return a warning for each column that names image files, or that alone separates the classes."""

@@ -1,8 +1,8 @@
-"""The commands, as typed: what they print, write and return."""
+"""The commands on tables: output, files and exit codes."""
 
 from __future__ import annotations
 
-import csv
+import dataclasses
 import json
 
 import numpy as np
@@ -11,65 +11,19 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from apmax.workflows import ranking
-from commands import run
-
-SHORT = ["--set", "stages.0.epochs=3", "--epochs", "2", "--set", "accelerator=cpu"]
-
-
-def rows(count=400, seed=0):
-    generator = np.random.default_rng(seed)
-    age, city = generator.normal(50, 10, count), generator.choice(["rome", "oslo", "bern"], count)
-    income = [
-        f"{value:.2f}" if keep else "" for value, keep in zip(age * 3, generator.random(count) < 0.9, strict=True)
-    ]
-    score = (age - 50) / 10 + (city == "oslo") + generator.normal(0, 0.7, count)
-    label = np.where(score > np.quantile(score, 0.9), "yes", "no")
-    columns = zip(range(count), age, city, income, label, strict=True)
-    return [{"id": f"{k:05d}", "age": f"{a:.3f}", "city": c, "income": i, "bought": y} for k, a, c, i, y in columns]
+from apmax.workflows import prediction
+from commands import SHORT, run
+from small_files import client_rows, read_csv, write_csv
 
 
-def write(path, table):
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, table[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(table)
-    return str(path)
-
-
-def read(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cli")
-    write(folder / "train.csv", rows())
-    write(folder / "test.csv", rows(200, seed=1))
-    code = run(
-        "train",
-        folder / "train.csv",
-        "--target",
-        "bought",
-        "--test",
-        folder / "test.csv",
-        *SHORT,
-        "--out",
-        folder / "run",
-    )
-    assert code == 0
-    return folder
-
-
-def test_train_prints_validation_and_test_figures(files, tmp_path, capsys):
+def test_train_prints_validation_and_test_figures(client_folder, tmp_path, capsys):
     command = [
         "train",
-        files / "train.csv",
+        client_folder / "train.csv",
         "--target",
         "bought",
         "--test",
-        files / "test.csv",
+        client_folder / "test.csv",
         *SHORT,
         "--out",
         tmp_path / "r",
@@ -85,68 +39,71 @@ def test_train_prints_validation_and_test_figures(files, tmp_path, capsys):
     assert "400 rows, 40 positive (10.00%; bought = yes)" in shown
 
 
-def test_training_learns(files):
-    results = json.loads((files / "run" / "results.json").read_text())
+def test_training_learns(client_folder):
+    results = json.loads((client_folder / "run" / "results.json").read_text())
     assert results["test"]["ap"]["low"] > 2 * results["test"]["no_skill"]
 
 
-def test_predict_keeps_every_column_and_row_and_adds_the_score(files, tmp_path):
-    assert run("predict", files / "run", files / "test.csv", "--out", tmp_path / "scored.csv") == 0
-    scored = read(tmp_path / "scored.csv")
-    assert [{k: v for k, v in row.items() if k != "score"} for row in scored] == read(files / "test.csv")
+def test_predict_keeps_every_column_and_row_and_adds_the_score(client_folder, tmp_path):
+    assert run("predict", client_folder / "run", client_folder / "test.csv", "--out", tmp_path / "scored.csv") == 0
+    scored = read_csv(tmp_path / "scored.csv")
+    assert [{k: v for k, v in row.items() if k != "score"} for row in scored] == read_csv(client_folder / "test.csv")
     assert all(np.isfinite(float(row["score"])) for row in scored)
 
 
-def test_sorted_prediction_holds_the_same_rows_best_first(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(ranking, "BUCKET_ROWS", 17)
-    run("predict", files / "run", files / "test.csv", "--out", tmp_path / "plain.csv")
-    run("predict", files / "run", files / "test.csv", "--sort", "--out", tmp_path / "sorted.csv")
-    plain, ranked = read(tmp_path / "plain.csv"), read(tmp_path / "sorted.csv")
+def test_sorted_prediction_holds_the_same_rows_best_first(client_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(prediction, "BUCKET_ROWS", 17)
+    run("predict", client_folder / "run", client_folder / "test.csv", "--out", tmp_path / "plain.csv")
+    run("predict", client_folder / "run", client_folder / "test.csv", "--sort", "--out", tmp_path / "sorted.csv")
+    plain, ranked = read_csv(tmp_path / "plain.csv"), read_csv(tmp_path / "sorted.csv")
     assert ranked == sorted(plain, key=lambda row: -float(row["score"]))
 
 
 @pytest.mark.parametrize("top", [1, 7, 1000])
-def test_top_is_the_beginning_of_the_sorted_rows(files, tmp_path, monkeypatch, top):
-    monkeypatch.setattr(ranking, "BUCKET_ROWS", 5)
-    run("predict", files / "run", files / "test.csv", "--sort", "--out", tmp_path / "sorted.csv")
-    run("predict", files / "run", files / "test.csv", "--top", top, "--out", tmp_path / "top.csv")
-    assert read(tmp_path / "top.csv") == read(tmp_path / "sorted.csv")[:top]
+def test_top_is_the_beginning_of_the_sorted_rows(client_folder, tmp_path, monkeypatch, top):
+    monkeypatch.setattr(prediction, "BUCKET_ROWS", 5)
+    run("predict", client_folder / "run", client_folder / "test.csv", "--sort", "--out", tmp_path / "sorted.csv")
+    run("predict", client_folder / "run", client_folder / "test.csv", "--top", top, "--out", tmp_path / "top.csv")
+    assert read_csv(tmp_path / "top.csv") == read_csv(tmp_path / "sorted.csv")[:top]
 
 
-def test_scores_do_not_depend_on_the_kind_of_file(files, tmp_path):
-    table = read(files / "test.csv")
+def test_scores_do_not_depend_on_the_kind_of_file(client_folder, tmp_path):
+    table = read_csv(client_folder / "test.csv")
     typed = {name: [row[name] for row in table] for name in table[0]}
     typed["age"] = [float(value) for value in typed["age"]]
     typed["income"] = [float(value) if value else None for value in typed["income"]]
     pq.write_table(pa.table(typed), tmp_path / "test.parquet", row_group_size=30)
-    run("predict", files / "run", tmp_path / "test.parquet", "--out", tmp_path / "a.parquet")
-    run("predict", files / "run", files / "test.csv", "--out", tmp_path / "b.csv.gz")
-    run("predict", files / "run", tmp_path / "b.csv.gz", "--name", "again", "--out", tmp_path / "c.parquet")
+    run("predict", client_folder / "run", tmp_path / "test.parquet", "--out", tmp_path / "a.parquet")
+    run("predict", client_folder / "run", client_folder / "test.csv", "--out", tmp_path / "b.csv.gz")
+    run("predict", client_folder / "run", tmp_path / "b.csv.gz", "--name", "again", "--out", tmp_path / "c.parquet")
     ours, theirs = pq.read_table(tmp_path / "a.parquet"), pq.read_table(tmp_path / "c.parquet")
     assert ours.column("score").to_pylist() == theirs.column("again").to_pylist()
     assert ours.drop_columns(["score"]).to_pydict() == typed
 
 
-def test_prediction_never_holds_the_whole_file(files, tmp_path, monkeypatch):
+def test_prediction_never_holds_the_whole_file(client_folder, tmp_path, monkeypatch):
     from apmax.data.tables import Source, reading
 
     monkeypatch.setattr(reading, "BLOCK_BYTES", 512)
-    monkeypatch.setattr(ranking, "BUCKET_ROWS", 25)
+    monkeypatch.setattr(prediction, "BUCKET_ROWS", 25)
     monkeypatch.setattr(Source, "read", lambda *_: pytest.fail("read at once"))
     largest, with_scores = [], ranking.with_scores
     monkeypatch.setattr(ranking, "with_scores", lambda t, *rest: largest.append(t.num_rows) or with_scores(t, *rest))
     for option in ([], ["--sort"]):
-        assert run("predict", files / "run", files / "test.csv", *option, "--out", tmp_path / "out.csv") == 0
-        assert len(read(tmp_path / "out.csv")) == 200
+        assert (
+            run("predict", client_folder / "run", client_folder / "test.csv", *option, "--out", tmp_path / "out.csv")
+            == 0
+        )
+        assert len(read_csv(tmp_path / "out.csv")) == 200
     assert max(largest) <= 25
 
 
-def test_evaluate_agrees_with_scikit_learn(files, tmp_path, capsys):
-    run("predict", files / "run", files / "test.csv", "--out", tmp_path / "scored.csv")
+def test_evaluate_agrees_with_scikit_learn(client_folder, tmp_path, capsys):
+    run("predict", client_folder / "run", client_folder / "test.csv", "--out", tmp_path / "scored.csv")
     capsys.readouterr()
-    assert run("evaluate", files / "run", files / "test.csv", "--json") == 0
+    assert run("evaluate", client_folder / "run", client_folder / "test.csv", "--json") == 0
     result = json.loads(capsys.readouterr().out)
-    scored = read(tmp_path / "scored.csv")
+    scored = read_csv(tmp_path / "scored.csv")
     labels, scores = [row["bought"] == "yes" for row in scored], [float(row["score"]) for row in scored]
     assert result["ap"]["estimate"] == pytest.approx(average_precision_score(labels, scores), abs=1e-9)
     assert result["auroc"]["estimate"] == pytest.approx(roc_auc_score(labels, scores), abs=1e-9)
@@ -155,38 +112,49 @@ def test_evaluate_agrees_with_scikit_learn(files, tmp_path, capsys):
     assert result["no_skill"] == np.mean(labels)
 
 
-def test_evaluate_gives_what_training_said_of_the_test_file(files, capsys):
-    run("evaluate", files / "run", files / "test.csv", "--json")
-    assert json.loads(capsys.readouterr().out) == json.loads((files / "run" / "results.json").read_text())["test"]
+def test_evaluate_gives_what_training_said_of_the_test_file(client_folder, capsys):
+    run("evaluate", client_folder / "run", client_folder / "test.csv", "--json")
+    assert (
+        json.loads(capsys.readouterr().out) == json.loads((client_folder / "run" / "results.json").read_text())["test"]
+    )
 
 
-def test_evaluate_prints_a_table(files, capsys):
-    assert run("evaluate", files / "run", files / "test.csv") == 0
+def test_evaluate_prints_a_table(client_folder, capsys):
+    assert run("evaluate", client_folder / "run", client_folder / "test.csv") == 0
     shown = capsys.readouterr().out
     assert "AUPRC" in shown
     assert "no skill" in shown
     assert "precision at  10:" in shown
 
 
-def test_unseen_categories_and_missing_columns_are_reported(files, tmp_path, capsys):
-    table = [{**row, "city": "paris"} for row in rows(20)]
+def test_unseen_categories_and_missing_columns_are_reported(client_folder, tmp_path, capsys):
+    table = [{**row, "city": "paris"} for row in client_rows(20)]
     for row in table:
         del row["income"]
-    write(tmp_path / "new.csv", table)
-    assert run("predict", files / "run", tmp_path / "new.csv", "--out", tmp_path / "out.csv") == 0
+    write_csv(tmp_path / "new.csv", table)
+    assert run("predict", client_folder / "run", tmp_path / "new.csv", "--out", tmp_path / "out.csv") == 0
     said = capsys.readouterr().err
     assert "column 'income' is missing" in said
     assert "column 'city': 20 of 20 rows have a value that training had not: 'paris'" in said
 
 
-def test_run_file_of_a_training_does_it_again_to_the_bit(files, tmp_path):
-    assert run("train", files / "run" / "run.toml", "--out", tmp_path / "again") == 0
-    assert (tmp_path / "again" / "results.json").read_text() == (files / "run" / "results.json").read_text()
-    assert (tmp_path / "again" / "run.toml").read_text() == (files / "run" / "run.toml").read_text()
+def test_run_file_of_a_training_does_it_again_to_the_bit(client_folder, tmp_path):
+    assert run("train", client_folder / "run" / "run.toml", "--out", tmp_path / "again") == 0
+    assert (tmp_path / "again" / "results.json").read_text() == (client_folder / "run" / "results.json").read_text()
+    assert (tmp_path / "again" / "run.toml").read_text() == (client_folder / "run" / "run.toml").read_text()
 
 
-def test_resumed_training_ends_like_one_that_was_not_stopped(files, tmp_path):
-    common = ["train", files / "train.csv", "--target", "bought", "--loss", "ce", "--test", files / "test.csv"]
+def test_resumed_training_ends_like_one_that_was_not_stopped(client_folder, tmp_path):
+    common = [
+        "train",
+        client_folder / "train.csv",
+        "--target",
+        "bought",
+        "--loss",
+        "ce",
+        "--test",
+        client_folder / "test.csv",
+    ]
     assert run(*common, "--epochs", "2", "--out", tmp_path / "a") == 0
     assert run(*common, "--epochs", "4", "--out", tmp_path / "a", "--resume") == 0
     assert run(*common, "--epochs", "4", "--out", tmp_path / "b") == 0
@@ -196,10 +164,10 @@ def test_resumed_training_ends_like_one_that_was_not_stopped(files, tmp_path):
     assert epochs == [1, 2, 3, 4]
 
 
-def test_refused_resuming_changes_nothing(files, tmp_path, capsys):
+def test_refused_resuming_changes_nothing(client_folder, tmp_path, capsys):
     common = [
         "train",
-        files / "train.csv",
+        client_folder / "train.csv",
         "--target",
         "bought",
         "--loss",
@@ -216,10 +184,10 @@ def test_refused_resuming_changes_nothing(files, tmp_path, capsys):
     assert {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()} == before
 
 
-def test_resuming_with_another_model_is_refused(files, tmp_path, capsys):
+def test_resuming_with_another_model_is_refused(client_folder, tmp_path, capsys):
     common = [
         "train",
-        files / "train.csv",
+        client_folder / "train.csv",
         "--target",
         "bought",
         "--loss",
@@ -234,28 +202,46 @@ def test_resuming_with_another_model_is_refused(files, tmp_path, capsys):
     assert "model was" in capsys.readouterr().err
 
 
-def test_resume_without_anything_there_starts_afresh(files, tmp_path):
-    command = ["train", files / "train.csv", "--target", "bought", *SHORT, "--resume", "--out", tmp_path / "new"]
+def test_resume_without_anything_there_starts_afresh(client_folder, tmp_path):
+    command = [
+        "train",
+        client_folder / "train.csv",
+        "--target",
+        "bought",
+        *SHORT,
+        "--resume",
+        "--out",
+        tmp_path / "new",
+    ]
     assert run(*command) == 0
     assert (tmp_path / "new" / "model.pt").exists()
 
 
-def test_directory_that_is_not_empty_is_refused_and_left_alone(files, tmp_path, capsys):
+def test_directory_that_is_not_empty_is_refused_and_left_alone(client_folder, tmp_path, capsys):
     (tmp_path / "thesis.txt").write_text("dear")
-    assert run("train", files / "train.csv", "--target", "bought", "--out", tmp_path) == 1
+    assert run("train", client_folder / "train.csv", "--target", "bought", "--out", tmp_path) == 1
     assert "is not empty" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_options_reach_the_run(files, tmp_path):
-    command = ["train", files / "train.csv", "--target", "bought", "--set", "stages.0.epochs=1", "--loss", "focal"]
+def test_options_reach_the_run(client_folder, tmp_path):
+    command = [
+        "train",
+        client_folder / "train.csv",
+        "--target",
+        "bought",
+        "--set",
+        "stages.0.epochs=1",
+        "--loss",
+        "focal",
+    ]
     command += ["--epochs", 2, "--batch-size", 32, "--num-pos", 3, "--lr", 0.003, "--seed", 5, "--model", "linear"]
     command += ["--set", "stages.1.options.focal.focusing=1.5", "--set", "stages.1.momentum=0.5", "--group", "city"]
     command += ["--column", "age=category", "--share", 0.4, "--out", tmp_path / "r"]
     assert run(*command) == 0
-    from apmax.workflows import load
+    from apmax.workflows import load_model
 
-    job = load(tmp_path / "r").job
+    job = load_model(tmp_path / "r").job
     first, last = job.run.stages
     assert (first.epochs, last.epochs, dict(last.loss), job.run.seed) == (1, 2, {"focal": 1.0}, 5)
     assert (first.sampler.batch_size, last.sampler.batch_size, last.sampler.num_pos) == (32, 32, 3)
@@ -269,10 +255,10 @@ def test_options_reach_the_run(files, tmp_path):
     )
 
 
-def test_ensemble_scores_are_the_mean_of_its_members(files, tmp_path):
+def test_ensemble_scores_are_the_mean_of_its_members(client_folder, tmp_path):
     command = [
         "train",
-        files / "train.csv",
+        client_folder / "train.csv",
         "--target",
         "bought",
         *SHORT,
@@ -283,29 +269,26 @@ def test_ensemble_scores_are_the_mean_of_its_members(files, tmp_path):
         tmp_path / "r",
     ]
     assert run(*command) == 0
-    from apmax.data.tables import Source
-    from apmax.workflows import load
+    from apmax.workflows import load_model
 
-    table, model = Source(files / "test.csv").read(), load(tmp_path / "r")
-    members = [
-        type(model)(model.job, model.encoder, model.target, member).score(table) for member in model.model.members
-    ]
-    assert model.score(table) == pytest.approx(np.mean(members, 0), abs=1e-6)
+    model, file = load_model(tmp_path / "r"), client_folder / "test.csv"
+    members = [dataclasses.replace(model, network=member).score(file) for member in model.network.members]
+    assert model.score(file) == pytest.approx(np.mean(members, 0), abs=1e-6)
     assert not np.allclose(*members)
 
 
-def test_file_is_found_in_the_data_directory(files, tmp_path):
-    command = ["train", "train.csv", "--data-dir", files, "--target", "bought", *SHORT, "--out", tmp_path / "r"]
+def test_file_is_found_in_the_data_directory(client_folder, tmp_path):
+    command = ["train", "train.csv", "--data-dir", client_folder, "--target", "bought", *SHORT, "--out", tmp_path / "r"]
     assert run(*command) == 0
 
 
 def test_positive_value_and_leak_are_named(tmp_path, capsys):
-    table = [{**row, "state": "closed" if row["bought"] == "yes" else "open"} for row in rows(150)]
+    table = [{**row, "state": "closed" if row["bought"] == "yes" else "open"} for row in client_rows(150)]
     for row in table:
         row["bought"] = {"yes": "A", "no": "B"}[row["bought"]]
-    data = write(tmp_path / "a.csv", table)
+    data = write_csv(tmp_path / "a.csv", table)
     assert run("train", data, "--target", "bought", "--out", tmp_path / "r") == 1
-    assert "'b' (135 rows), 'a' (15 rows): say which is positive (--positive VALUE)" in capsys.readouterr().err
+    assert "'b' (135 rows), 'a' (15 rows): name the positive value (--positive VALUE)" in capsys.readouterr().err
     assert run("train", data, "--target", "bought", "--positive", "A", *SHORT, "--out", tmp_path / "r") == 0
     assert "possible leakage: column 'state' alone separates the classes" in " ".join(capsys.readouterr().err.split())
 
@@ -315,21 +298,21 @@ def test_positive_value_and_leak_are_named(tmp_path, capsys):
     [
         (["--target", "bougth"], "has no column 'bougth'"),
         (["--target", "city"], "'city' must have two different values, got"),
-        ([], "--target COLUMN"),
+        ([], "--target: name the column to predict"),
         (["--target", "bought", "--loss", "focall"], "did you mean 'focal'?"),
         (["--target", "bought", "--set", "stages.7.lr=1"], "counted from 0 to 1"),
         (["--target", "bought", "--set", "stages.1.lrr=1"], "did you mean 'lr'?"),
-        (["--target", "bought", "--set", "stages.1.lr"], "path=value"),
+        (["--target", "bought", "--set", "stages.1.lr"], "--set must be written PATH=VALUE"),
         (["--target", "bought", "--set", "model.hiden=[3]"], "did you mean 'hidden'?"),
         (["--target", "bought", "--set", "data.sharee=0.3"], "did you mean 'share'?"),
-        (["--target", "bought", "--group", "city", "--time", "age"], "exclude each other"),
+        (["--target", "bought", "--group", "city", "--time", "age"], "--group and --time exclude each other"),
         (["--target", "bought", "--valid", "nothing.csv"], "no such file: nothing.csv"),
-        (["--target", "bought", "--kind", "sound"], "data.kind must be one of table"),
+        (["--target", "bought", "--kind", "sound"], "--kind must be one of table"),
         (["--target", "bought", "--num-pos", "64"], "num_pos must be below batch_size"),
     ],
 )
-def test_mistake_is_one_line_with_code_1_and_nothing_is_written(files, tmp_path, capsys, arguments, message):
-    assert run("train", files / "train.csv", *arguments, "--out", tmp_path / "r") == 1
+def test_mistake_is_one_line_with_code_1_and_nothing_is_written(client_folder, tmp_path, capsys, arguments, message):
+    assert run("train", client_folder / "train.csv", *arguments, "--out", tmp_path / "r") == 1
     captured = capsys.readouterr()
     assert message in captured.err
     assert captured.err.startswith("apmax: ")
@@ -347,27 +330,27 @@ def test_mistake_is_one_line_with_code_1_and_nothing_is_written(files, tmp_path,
         (["evaluate", "RUN", "NOTARGET"], "has no column 'bought'"),
     ],
 )
-def test_mistaken_prediction_is_refused(files, tmp_path, monkeypatch, capsys, arguments, message):
+def test_mistaken_prediction_is_refused(client_folder, tmp_path, monkeypatch, capsys, arguments, message):
     monkeypatch.chdir(tmp_path)
-    table = rows(5)
+    table = client_rows(5)
     for row in table:
         del row["bought"]
-    names = {"RUN": files / "run", "DATA": files / "test.csv", "FOLDER": tmp_path}
-    names["NOTARGET"] = write(tmp_path / "n.csv", table)
+    names = {"RUN": client_folder / "run", "DATA": client_folder / "test.csv", "FOLDER": tmp_path}
+    names["NOTARGET"] = write_csv(tmp_path / "n.csv", table)
     assert run(*[names.get(word, word) for word in arguments]) == 1
     assert message in capsys.readouterr().err
 
 
-def test_unfinished_training_is_named_as_such(files, tmp_path, capsys):
+def test_unfinished_training_is_named_as_such(client_folder, tmp_path, capsys):
     for name in ("run.toml", "encoder.json"):
-        (tmp_path / name).write_bytes((files / "run" / name).read_bytes())
-    assert run("predict", tmp_path, files / "test.csv", "--out", tmp_path / "o.csv") == 1
+        (tmp_path / name).write_bytes((client_folder / "run" / name).read_bytes())
+    assert run("predict", tmp_path, client_folder / "test.csv", "--out", tmp_path / "o.csv") == 1
     assert "is not finished" in capsys.readouterr().err
 
 
-def test_table_without_rows_is_scored_to_one_without_rows(files, tmp_path):
-    header = (files / "test.csv").read_text().splitlines()[0]
+def test_table_without_rows_is_scored_to_one_without_rows(client_folder, tmp_path):
+    header = (client_folder / "test.csv").read_text().splitlines()[0]
     (tmp_path / "none.csv").write_text(header + "\n")
     for name, option in (("a.csv", []), ("b.csv", ["--sort"])):
-        assert run("predict", files / "run", tmp_path / "none.csv", "--out", tmp_path / name, *option) == 0
+        assert run("predict", client_folder / "run", tmp_path / "none.csv", "--out", tmp_path / name, *option) == 0
         assert (tmp_path / name).read_text() == header + ",score\n"

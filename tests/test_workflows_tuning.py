@@ -1,4 +1,4 @@
-"""The search for settings: its spaces, its study, its outcome."""
+"""Hyperparameter search: spaces, study, result."""
 
 from __future__ import annotations
 
@@ -33,18 +33,17 @@ def tune(data, out, *more):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_option_of_the_default_space_is_one_of_its_loss(loss):
-    assert set(SPACES[loss]) <= set(inspect.signature(LOSSES[loss]).parameters)
+    assert set(LOSS_SPACES[loss]) <= set(inspect.signature(LOSSES[loss]).parameters)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_default_space_is_of_the_last_stage_and_can_be_resolved(loss, data):
-    table, wishes = {"data": {"train": str(data), "target": "y"}}, spec.Wishes(loss=loss)
-    given = spec.data_spec(table, wishes)
-    space = space_for(spec.resolve(table, wishes, given, rows=1000, positives=100).run)
+    plan = plan_job({"data": {"train": str(data), "target": "y"}}, Overrides(loss=loss))
+    size = {"rows": 1000, "positives": 100}
+    space = default_space(plan.resolve(plan.data, **size).run)
     for path, values in space.items():
         for value in values:
-            one = spec.Wishes(loss=loss, changes=(f"{path}={value}",))
-            changed = spec.resolve(table, one, given, rows=1000, positives=100).run
+            changed = plan.resolve(plan.data, **size, settings={path: value}).run
             keys = path.split(".")
             stage = changed.stages[int(keys[1])]
             assert stage is changed.stages[-1]
@@ -55,20 +54,20 @@ def test_default_space_is_of_the_last_stage_and_can_be_resolved(loss, data):
 
 
 def test_number_of_positives_is_searched_only_where_the_sampler_has_one():
-    assert "stages.1.num_pos" in space_for(Run(stages=RECIPES["default"]()))
-    assert "stages.0.num_pos" not in space_for(Run(stages=(Stage(),)))
+    assert "stages.1.num_pos" in default_space(Run(stages=RECIPES["default"]()))
+    assert "stages.0.num_pos" not in default_space(Run(stages=(Stage(),)))
 
 
 @pytest.mark.parametrize("text", ["lr", "stages.1.lr=1e-3", "=1,2", "stages.1.lr=1,,2"])
-def test_range_that_is_none_is_refused(text):
+def test_malformed_space_is_refused(text):
     with pytest.raises(ValueError, match="with two values or more"):
-        read_space([text])
+        parse_space([text])
 
 
 def test_best_trial_is_written_as_a_job_that_gives_its_value(data, tmp_path, capsys):
     assert tune(data, tmp_path / "t", "--trials", 4) == 0
     shown = capsys.readouterr().out
-    best = best_of(open_study(tmp_path / "t" / "study.db"), read_space(SPACE[1::2]))
+    best = search_result(open_study(tmp_path / "t" / "study.db"), parse_space(SPACE[1::2]))
     assert f"{best.trials[0][1]:.4f}" in shown
     assert best.trials[0][1] == max(value for _, value, _ in best.trials)
     assert (tmp_path / "t" / "study.png").stat().st_size > 10_000
@@ -78,7 +77,7 @@ def test_best_trial_is_written_as_a_job_that_gives_its_value(data, tmp_path, cap
     )
 
 
-def test_study_is_gone_on_with(data, tmp_path):
+def test_study_is_resumed(data, tmp_path):
     assert tune(data, tmp_path, "--trials", 2) == 0
     assert tune(data, tmp_path, "--trials", 5) == 1
     assert len(open_study(tmp_path / "study.db").trials) == 2
@@ -86,7 +85,7 @@ def test_study_is_gone_on_with(data, tmp_path):
     assert len(open_study(tmp_path / "study.db").trials) == 5
 
 
-def test_mistaken_range_is_refused_before_anything_is_trained(data, tmp_path, capsys):
+def test_unknown_setting_is_refused_before_anything_is_trained(data, tmp_path, capsys):
     assert run("tune", data, "--target", "y", "--space", "stages.1.lrr=1,2", "--out", tmp_path / "t") == 1
     assert "did you mean 'lr'" in capsys.readouterr().err
     assert not (tmp_path / "t").exists()
@@ -107,3 +106,8 @@ def test_trial_behind_the_median_is_pruned(data, tmp_path):
 def test_two_processes_share_one_study(data, tmp_path):
     assert tune(data, tmp_path / "t", "--trials", 6, "--processes", 2) == 0
     assert 6 <= len(open_study(tmp_path / "t" / "study.db").trials) <= 7
+
+
+def test_settings_of_the_data_cannot_be_searched(data, tmp_path, capsys):
+    assert run("tune", data, "--target", "y", "--space", "data.share=0.1,0.2", "--out", tmp_path / "t") == 1
+    assert "--space: data.share cannot be searched" in capsys.readouterr().err

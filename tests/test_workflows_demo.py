@@ -1,4 +1,4 @@
-"""The demonstration: fair cells, paired figures, a picture."""
+"""The demonstration: its cells, methods, paired differences and picture."""
 
 from __future__ import annotations
 
@@ -7,34 +7,35 @@ import pytest
 import torch
 from scipy import stats
 
-from apmax.cli.main import main
-from apmax.workflows.demo import METHODS, TASKS, compare, methods
-from apmax.workflows.demo.cells import thinned
+from apmax.metrics import average_precision, compare
+from apmax.workflows import demo
+from apmax.workflows.demo import DEMO_METHODS, DEMO_TASKS, draw_cell
+from commands import run
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", DEMO_TASKS)
 def test_cell_has_the_prevalence_that_is_announced_in_all_parts(task):
-    cell = TASKS[task].cells(True)[0]()
+    cell = DEMO_TASKS[task].cells(True)[0]()
     for _, labels in (cell.train, cell.valid, cell.test):
-        assert labels.mean().item() == pytest.approx(TASKS[task].prevalence, abs=0.01)
+        assert labels.mean().item() == pytest.approx(DEMO_TASKS[task].prevalence, abs=0.01)
 
 
 def test_parts_of_a_cell_share_no_row():
-    cell = thinned(torch.arange(1000.0)[:, None], torch.arange(1000) % 2 == 0, 0.1, seed=3)
+    cell = draw_cell(torch.arange(1000.0)[:, None], torch.arange(1000) % 2 == 0, 0.1, seed=3)
     rows = torch.cat([features[:, 0] for features, _ in (cell.train, cell.valid, cell.test)])
     assert len(rows.unique()) == len(rows)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", DEMO_METHODS)
 def test_every_method_learns(name, monkeypatch):
-    monkeypatch.setattr(methods, "STEPS", 200)
+    monkeypatch.setattr(demo, "STEPS", 200)
     generator = torch.Generator().manual_seed(0)
     positive = torch.arange(1000) < 100
     features = torch.randn(1000, 4, generator=generator) + 1.5 * positive[:, None]
-    cell = thinned(features, positive, 0.1, seed=0)
-    scores = METHODS[name](cell, 0)
+    cell = draw_cell(features, positive, 0.1, seed=0)
+    scores = DEMO_METHODS[name](cell, 0)
     assert scores.shape == cell.test[1].shape
-    assert methods.average_precision(scores, cell.test[1]).item() > 0.7
+    assert average_precision(scores, cell.test[1]).item() > 0.7
 
 
 def test_paired_interval_is_the_t_test_of_the_differences():
@@ -47,9 +48,7 @@ def test_paired_interval_is_the_t_test_of_the_differences():
 
 @pytest.mark.slow
 def test_demo_prints_both_tables_and_draws_the_curves(tmp_path, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["demo", "--quick", "--out", str(tmp_path)])
-    assert ended.value.code == 0
+    assert run("demo", "--quick", "--out", tmp_path) == 0
     shown = capsys.readouterr().out
-    assert all(shown.count(name) == len(TASKS) + (name == "cross-entropy") * 0 for name in METHODS)
+    assert all(shown.count(name) == len(DEMO_TASKS) for name in DEMO_METHODS)
     assert (tmp_path / "demo_pr_curves.png").stat().st_size > 10_000

@@ -1,0 +1,44 @@
+"""Evaluation: metrics with intervals, by target."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from apmax.workflows import evaluate_scores, evaluate_targets
+
+
+def sample(rows=300, shift=1.0, seed=0):
+    generator = np.random.default_rng(seed)
+    labels = (generator.random(rows) < 0.2).astype(int)
+    return np.round(generator.normal(size=rows) + shift * labels, 1), labels
+
+
+@pytest.mark.parametrize("scores", [[4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0]])
+def test_perfect_ranking_has_an_interval_that_claims_nothing(scores):
+    result = evaluate_scores(np.array(scores), np.array([1, 1, 0, 0]))
+    assert (result.auroc.low, result.auroc.high) == (0.0, 1.0)
+
+
+def test_precision_is_reported_at_the_number_of_positives_and_at_no_k_beyond_the_rows():
+    scores, labels = sample(60)
+    assert list(evaluate_scores(scores, labels).precision_at) == sorted({10, 50, int(labels.sum())})
+
+
+def test_figures_without_negatives_are_null_in_json():
+    table = evaluate_scores(np.array([0.1, 0.2]), np.array([1, 1])).to_table()
+    assert table["auroc"]["estimate"] is None
+    assert table["ap"]["estimate"] == 1.0
+
+
+def test_target_without_both_classes_has_no_evaluation():
+    labels = np.array([[1, 1, np.nan], [0, 1, np.nan], [np.nan, np.nan, np.nan]])
+    scores = np.array([[2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [3.0, 3.0, 3.0]])
+    result = evaluate_targets(scores, labels, ["a", "b", "c"])
+    assert list(result.each) == ["a"]
+    assert result.to_table()["mean_ap"] == result.each["a"].ap.estimate == 1.0
+
+
+def test_row_without_a_score_is_not_evaluated():
+    result = evaluate_targets(np.array([np.nan, 1.0, 2.0]), np.array([1.0, 1.0, 0.0]), ["a"])
+    assert (result.each["a"].rows, result.each["a"].ap.estimate) == (2, 0.5)
