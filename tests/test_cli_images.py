@@ -60,7 +60,7 @@ def test_images_that_cannot_be_read_are_named_in_training_and_listed(image_folde
         == 0
     )
     said = capsys.readouterr().err
-    assert f"1 of {IMAGES + 1} images cannot be read: {image_folder}/images/benign/broken.png (" in said
+    assert f"1 of {IMAGES + 1} images cannot be read: row 60 '{image_folder}/images/benign/broken.png' (" in said
     assert "1 file is no image by its name (.txt) and is passed over, such as" in said
     (row,) = read_csv(tmp_path / "r" / "unreadable.csv")
     assert (row["file"], row["value"]) == ("images", f"{image_folder}/images/benign/broken.png")
@@ -78,7 +78,7 @@ def test_unreadable_image_stops_the_training_where_that_is_asked_for(image_folde
         tmp_path / "r",
     ]
     assert run(*command) == 1
-    assert "broken.png (" in capsys.readouterr().err
+    assert "broken.png' (" in capsys.readouterr().err
     assert not (tmp_path / "r").exists()
 
 
@@ -249,7 +249,7 @@ def test_training_starts_from_pretrained_weights_and_does_not_need_the_file_late
         (["train", "CSV", "--target", "bad", "--size", "16"], "--size is for data of kind images"),
         (["train", "CSV", "--target", "bad", "--pretrained", "W34"], "--pretrained is for networks of images"),
         (["train", "IMAGES", "--target", "malignant", "--path", "name"], "is a folder and has no column 'name'"),
-        (["train", "IMAGES", "--target", "malignant", "--kind", "table"], "is a image_folder, and data of kind table"),
+        (["train", "IMAGES", "--target", "malignant", "--kind", "table"], "is a folder, and data of kind table"),
         (["train", "IMAGES", "--target", "malignant", "--stem", "tiny"], "stem must be one of imagenet, small"),
         (["train", "IMAGES", "--target", "malignant", "--augment", "much"], "must be one of none, small, large"),
         (["train", "IMAGES", "--target", "malignant", "--pretrained", "W34"], "is it the same depth?"),
@@ -310,7 +310,7 @@ def test_rows_without_a_file_are_listed_with_what_stands_there(image_folder, tmp
     where = ["--path", "name", "--root", tmp_path / "own", "--ending", ".png", "--target", "bad"]
     assert run("train", tmp_path / "a.csv", *where, *SHORT_IMAGES, "--quiet", "--out", tmp_path / "r") == 0
     reasons = {row["row"]: row["reason"] for row in read_csv(tmp_path / "r" / "unreadable.csv")}
-    expected = ["no such file", "no path: the cell is empty", "a image_folder, not a file"]
+    expected = ["no such file", "no path: the cell is empty", "a folder, not a file"]
     assert reasons == {str(IMAGES + k): reason for k, reason in enumerate(expected)}
 
 

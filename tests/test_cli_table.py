@@ -82,13 +82,13 @@ def test_scores_do_not_depend_on_the_kind_of_file(client_folder, tmp_path):
 
 
 def test_prediction_never_holds_the_whole_file(client_folder, tmp_path, monkeypatch):
-    from apmax.data.tables import Source, reading
+    from apmax.data import TableFile, reading
 
     monkeypatch.setattr(reading, "BLOCK_BYTES", 512)
     monkeypatch.setattr(prediction, "BUCKET_ROWS", 25)
-    monkeypatch.setattr(Source, "read", lambda *_: pytest.fail("read at once"))
-    largest, with_scores = [], ranking.with_scores
-    monkeypatch.setattr(ranking, "with_scores", lambda t, *rest: largest.append(t.num_rows) or with_scores(t, *rest))
+    monkeypatch.setattr(TableFile, "read", lambda *_: pytest.fail("read at once"))
+    largest, add_scores = [], prediction._with_scores
+    monkeypatch.setattr(prediction, "_with_scores", lambda t, *rest: largest.append(t.num_rows) or add_scores(t, *rest))
     for option in ([], ["--sort"]):
         assert (
             run("predict", client_folder / "run", client_folder / "test.csv", *option, "--out", tmp_path / "out.csv")

@@ -10,8 +10,8 @@ import pytest
 
 from apmax.losses import LOSSES
 from apmax.train import RECIPES, Run, Stage
-from apmax.workflows import spec
-from apmax.workflows.tuning import SPACES, best_of, open_study, read_space, space_for
+from apmax.workflows import Overrides, plan_job
+from apmax.workflows.tuning import LOSS_SPACES, default_space, open_study, parse_space, search_result
 from commands import run
 
 SPACE = ["--space", "stages.1.lr=1e-3,1e-2", "--space", "model.hidden=[4];[8,8]"]

@@ -14,15 +14,13 @@ from rich.text import Text
 if TYPE_CHECKING:
     from apmax.workflows import Evaluation, TargetEvaluations
 
+_SAME_NAME = """
+    augment batch_size by contact_sheet devices ending ensemble epochs group kind loss lr model name num_pos on_error
+    out path pretrained positive resume root seed share size smiles space split stem target test test_share time top
+    valid width
+"""
 FLAGS = {
-    **{
-        name: f"--{name.replace('_', '-')}"
-        for name in (
-            "augment batch_size by contact_sheet devices ending ensemble epochs group kind loss lr model name num_pos "
-            "on_error out path pretrained positive resume root seed share size smiles space split stem target test "
-            "test_share time top valid width"
-        ).split()
-    },
+    **{name: f"--{name.replace('_', '-')}" for name in _SAME_NAME.split()},  # noqa: SIM905 - a list fills a page
     "columns": "--column",
     "settings": "--set",
     "train": "DATA",
@@ -30,7 +28,7 @@ FLAGS = {
 """Command-line flags by the argument of the library that they set."""
 
 _NAMES = "|".join(sorted(FLAGS, key=len, reverse=True))
-_FIRST_WORD = re.compile(rf"^({_NAMES})(?![\w.=/-])")
+_FIRST_WORD = re.compile(rf"^({_NAMES})(?=:| (?:must|is|are|was|has|have|and|names|mirrors|\d|'))")
 _EXCLUSIVE = re.compile(rf"\b({_NAMES})\b(?= and |.* exclude each other)")
 _KEYWORD = re.compile(rf"(?<!['\w.])({_NAMES})=(\{{[^}}]*\}}|\"[^\"]*\"|'[^']*'|\.\.\.|[^\s,;:()]+)")
 
@@ -72,7 +70,7 @@ def error_text(message: str) -> str:
 def keywords_to_flags(message: str) -> str:
     """Return a message with flags for the keyword arguments in it.
 
-    >>> keywords_to_flags('on_error="skip" leaves it out; or columns={\\'state\\': \\'drop\\'}, or resume=True')
+    >>> keywords_to_flags("on_error='skip' leaves it out; or columns={'state': 'drop'}, or resume=True")
     '--on-error skip leaves it out; or --column state=drop, or --resume'
     """
     return _KEYWORD.sub(_keyword_to_flag, message)

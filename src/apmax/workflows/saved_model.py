@@ -124,7 +124,7 @@ class SavedModel:
         known = self._check_options(options)
         config = self.job.data
         if "smiles" in self.data_type.reading_options:
-            config = replace(config, **{"smiles": known.get("smiles", self.encoder.names[0])})
+            config = replace(config, smiles=known.get("smiles", self.encoder.names[0]))
         source = data_type_of(config).open_source(Path(file))
         return replace(self, encoder=self.data_type.encoder_for(self.encoder, source, known)), source
 
@@ -235,8 +235,8 @@ def load_model(folder: str | os.PathLike[str], *, model: str | Callable[..., nn.
 
 def _trusted_builder(
     job: Job, model: str | Callable[..., nn.Module] | None, folder: str | os.PathLike[str]
-) -> Callable[..., nn.Module] | None:
-    """Return the user's builder of the network, None for a built-in one; nothing is imported unless `model` names it."""
+) -> Callable[..., nn.Module]:
+    """Return the builder of the network; code outside of apmax is imported only if `model` names it."""
     name = job.model.name
     if callable(model):
         return model
@@ -250,7 +250,7 @@ def _trusted_builder(
     return data_type_of(job.data).find_builder(name)
 
 
-def _load_network(job: Job, encoder: Encoder, file: Path, builder: Callable[..., nn.Module] | None) -> nn.Module:
+def _load_network(job: Job, encoder: Encoder, file: Path, builder: Callable[..., nn.Module]) -> nn.Module:
     network = data_type_of(job.data).build_model(encoder, job.model.name, job.model.options, builder=builder)
     try:
         network.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
