@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from apmax import extras
 from apmax.train import parse_toml
 from apmax.workflows import Overrides, load_model, train_job
 from apmax.workflows.saved_model import arrow_table
@@ -77,7 +78,7 @@ def test_other_data_are_refused(clients, data, error, message):
 
 
 def test_column_of_mixed_types_is_named():
-    with pytest.raises(ValueError, match="data: .*column age"):
+    with pytest.raises(ValueError, match=r"data: .*column age"):
         arrow_table(pd.DataFrame({"age": [1, "old", b"x"]}))
 
 
@@ -231,13 +232,11 @@ def test_folder_with_other_weights_is_refused(client_folder, tmp_path):
     for name in ("run.toml", "encoder.json"):
         (tmp_path / name).write_bytes((client_folder / "run" / name).read_bytes())
     torch.save(nn.Linear(2, 1).state_dict(), tmp_path / "model.pt")
-    with pytest.raises(ValueError, match="does not hold the weights of the network in run.toml"):
+    with pytest.raises(ValueError, match="does not hold the weights of the network"):
         load_model(tmp_path)
 
 
 def test_run_writes_its_job_once_and_parses_no_toml(client_folder, tmp_path, monkeypatch):
-    import tomllib
-
     import tomli_w
 
     from apmax.workflows import job, saved_model, training
@@ -252,7 +251,7 @@ def test_run_writes_its_job_once_and_parses_no_toml(client_folder, tmp_path, mon
     for module, name in ((training, "plan_job"), (training, "save_job"), (saved_model, "write_job")):
         counted(module, name)
     counted(tomli_w, "dumps")
-    counted(tomllib, "loads")
+    counted(extras.load("tomllib" if sys.version_info >= (3, 11) else "tomli", "train"), "loads")
     table = {"data": {"train": str(client_folder / "train.csv"), "target": "bought"}}
     train_job(table, QUICK, out=tmp_path / "r")
     # The trainer writes its own config.toml; nothing is read back.

@@ -20,7 +20,7 @@ _SAME_NAME = """
     valid width
 """
 FLAGS = {
-    **{name: f"--{name.replace('_', '-')}" for name in _SAME_NAME.split()},  # noqa: SIM905 - a list fills a page
+    **{name: f"--{name.replace('_', '-')}" for name in _SAME_NAME.split()},
     "columns": "--column",
     "settings": "--set",
     "train": "DATA",

@@ -109,10 +109,10 @@ def plan_job(table: Mapping[str, Any], overrides: Overrides | None = None, folde
     """
     overrides = Overrides() if overrides is None else overrides
     data = read_data_config(table, overrides, folders)
-    data = replace(
-        data,
-        **{name: str(find_file(path, folders)) for name in data.paths if (path := getattr(data, name)) is not None},
-    )
+    found: dict[str, Any] = {
+        name: str(find_file(path, folders)) for name in data.paths if (path := getattr(data, name)) is not None
+    }
+    data = replace(data, **found)
     data_type = data_type_of(data)
     model = _read_model_config(_model_table(table, overrides), data_type)
     if model.pretrained is not None:
@@ -152,7 +152,8 @@ def read_data_config(
         check_known_key(key, known[kind], "[data]")
     config = data_type.config_class(**values)
     # A model that needs more of the data says so here, for everyone who reads them.
-    return data_type(config).for_model(str(_model_table(table, overrides).get("name", ""))).config
+    completed: DataConfig = data_type(config).for_model(str(_model_table(table, overrides).get("name", ""))).config
+    return completed
 
 
 def find_file(path: str, folders: Sequence[Path]) -> Path:

@@ -122,10 +122,7 @@ class SavedModel:
             ValueError: The data type has no such option, or is not read from such a file.
         """
         known = self._check_options(options)
-        config = self.job.data
-        if "smiles" in self.data_type.reading_options:
-            config = replace(config, smiles=known.get("smiles", self.encoder.names[0]))
-        source = data_type_of(config).open_source(Path(file))
+        source = self.data_type.with_fields(**known).open_source(Path(file))
         return replace(self, encoder=self.data_type.encoder_for(self.encoder, source, known)), source
 
     def score_chunks(
@@ -151,7 +148,7 @@ class SavedModel:
         return np.full((rows,) if count == 1 else (rows, count), np.nan, np.float32)
 
     def _check_options(self, options: dict[str, Any]) -> dict[str, Any]:
-        known = {name: value for name, value in options.items() if value is not None}
+        known = {name: str(value) for name, value in options.items() if value is not None}
         every = {name: kind for kind, each in DATA_TYPES.items() for name in each.reading_options}
         for name in options:
             if name not in every:

@@ -405,7 +405,8 @@ class DataType(ABC, Generic[Config]):
         for key in options:
             check_known_key(key, [parameter.name for parameter in parameters], f"the options of model {name!r}")
 
-    def _with(self, **fields: Any) -> Self:
+    def with_fields(self, **fields: Any) -> Self:
+        """Return the data type with other fields of its configuration."""
         return type(self)(replace(self.config, **fields))
 
 

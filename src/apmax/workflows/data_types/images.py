@@ -261,7 +261,7 @@ class ImageType(DataType[ImageData]):
             sides = [min(shape) for shape in shapes if shape is not None]
             size = max(8, min(USUAL_SIZE, round(median(sides)))) if sides else USUAL_SIZE
         suited = next(name for name, augment in AUGMENTS.items() if augment == augment_for(size))
-        return self._with(size=size, augment=self.config.augment or suited)
+        return self.with_fields(size=size, augment=self.config.augment or suited)
 
     def open_source(self, path: str | Path) -> RowSource:
         """Return the rows of a table, or the images of a folder."""

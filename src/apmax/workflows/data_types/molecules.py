@@ -160,7 +160,7 @@ class MoleculeType(DataType[MoleculeData]):
 
     def for_model(self, model: str) -> MoleculeType:
         """Return the data type with the levels that the model needs."""
-        return self._with(levels=True) if model in MULTI_LEVEL else self
+        return self.with_fields(levels=True) if model in MULTI_LEVEL else self
 
     def open_source(self, path: str | Path) -> RowSource:
         """Return the rows of a table or of a list of SMILES."""
