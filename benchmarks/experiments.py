@@ -12,11 +12,9 @@ from concurrent.futures import wait
 from pathlib import Path
 from unittest.mock import patch
 
-from apmax.reproduce import Place, Results, grid, searches
-from apmax.reproduce.parts import network_of, parts_of
-from apmax.reproduce.running import run_of
-from apmax.reproduce.trial import Trial
-from apmax.reproduce.working import Progress, run_claimed
+from apmax.reproduce import Results, Trial, Workspace, load_grid, plan_searches
+from apmax.reproduce.run import build_trial_network, load_trial_data, trial_run_config
+from apmax.reproduce.workers import WorkerProgress, run_claimed
 from apmax.train import Record, epochs
 from apmax.train.writer import Writer
 
@@ -42,9 +40,9 @@ class Alternating:
         """Return the harness's time over the other's, of a run each from its beginning to its end."""
         self.harness_seconds, self.done = 0.0, 0
         handler = signal.getsignal(signal.SIGTERM)
-        parts = parts_of(self.trial)
+        data = load_trial_data(self.trial)
         started = time.perf_counter()
-        self.bare = epochs(network_of(self.trial), (parts.train, parts.valid), run_of(self.trial))
+        self.bare = epochs(build_trial_network(self.trial), (data.train, data.valid), trial_run_config(self.trial))
         self.bare_seconds = time.perf_counter() - started
         write = Writer.write
 
@@ -53,24 +51,24 @@ class Alternating:
             write(writer, content)
 
         with tempfile.TemporaryDirectory() as name, patch.object(Writer, "write", remembered):
-            results, place = Results(Path(name) / "results"), Place(Path(name) / "work", None, {})
+            results, workspace = Results(Path(name) / "results"), Workspace(Path(name) / "work", None, {})
             self.since = time.perf_counter()
-            run_claimed(self.trial, results, place, say=self.take_turns)
+            run_claimed(self.trial, results, workspace, report=self.take_turns)
             self.harness_seconds += time.perf_counter() - self.since
             assert self.done == results.lines[self.trial.key]["epochs"], "both ran the same epochs"
         self.advance()
         signal.signal(signal.SIGTERM, handler)
         return self.harness_seconds / self.bare_seconds
 
-    def take_turns(self, news: Progress) -> None:
+    def take_turns(self, progress: WorkerProgress) -> None:
         """After a block of the harness's epochs stop its clock and run as many bare ones."""
-        if news.epoch == self.done or news.epoch % BLOCK:
+        if progress.epoch == self.done or progress.epoch % BLOCK:
             return
         if self.writer is not None and self.writer.current is not None:
             wait([self.writer.current])
         self.harness_seconds += time.perf_counter() - self.since
-        self.advance(news.epoch - self.done)
-        self.done = news.epoch
+        self.advance(progress.epoch - self.done)
+        self.done = progress.epoch
         self.since = time.perf_counter()
 
     def advance(self, count: int | None = None) -> None:
@@ -87,7 +85,7 @@ def overhead() -> float:
     Claim, a checkpoint each epoch, the scores of validation and test part and the result are counted. No run of the
     paper has shorter epochs, so that none has a larger share of these.
     """
-    alternating = Alternating(searches(grid(), [("aicures", "gine")], ["ce"])[0].tuning[0])
+    alternating = Alternating(plan_searches(load_grid(), [("aicures", "gine")], ["ce"])[0].tuning[0])
     alternating.ratio()  # warm
     return statistics.median(alternating.ratio() for _ in range(ROUNDS))
 
