@@ -16,7 +16,7 @@ from apmax.reproduce import Results, Trial, Workspace, load_grid, plan_searches
 from apmax.reproduce.run import build_trial_network, load_trial_data, trial_run_config
 from apmax.reproduce.workers import WorkerProgress, run_claimed
 from apmax.train import Record, epochs
-from apmax.train.writer import Writer
+from apmax.train.checkpoints import CheckpointWriter
 
 BLOCK = 20
 """Epochs after which the two runs take turns."""
@@ -32,7 +32,7 @@ class Alternating:
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
-        self.writer: Writer | None = None
+        self.writer: CheckpointWriter | None = None
         self.bare: Iterator[Record] = iter(())
         self.bare_seconds, self.harness_seconds, self.since, self.done = 0.0, 0.0, 0.0, 0
 
@@ -44,13 +44,13 @@ class Alternating:
         started = time.perf_counter()
         self.bare = epochs(build_trial_network(self.trial), (data.train, data.valid), trial_run_config(self.trial))
         self.bare_seconds = time.perf_counter() - started
-        write = Writer.write
+        submit = CheckpointWriter.submit
 
-        def remembered(writer: Writer, content: memoryview) -> None:
+        def remember(writer: CheckpointWriter, content: memoryview) -> None:
             self.writer = writer
-            write(writer, content)
+            submit(writer, content)
 
-        with tempfile.TemporaryDirectory() as name, patch.object(Writer, "write", remembered):
+        with tempfile.TemporaryDirectory() as name, patch.object(CheckpointWriter, "submit", remember):
             results, workspace = Results(Path(name) / "results"), Workspace(Path(name) / "work", None, {})
             self.since = time.perf_counter()
             run_claimed(self.trial, results, workspace, report=self.take_turns)

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import resources
 from typing import Any
 
-from apmax.reproduce import Grid, Trial, load_grid, plan_searches
+from apmax.reproduce import ExperimentGrid, Trial, load_grid, plan_searches
 from apmax.reproduce.grid import parse_grid, resolve_settings
 from apmax.reproduce.pages import ItemSummary, summarise_item
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from apmax.train import parse_toml
 
 PAPER_METHODS = ("ce", "cb_ce", "focal", "ldam", "auc_m", "smooth_ap", "fast_ap", "minmax", "soap")
 CELL = ("aicures", "gine")
 TINY_CELL = ("cifar10", "narrow")
 
 
-def tiny_grid(**images: Any) -> Grid:
+def tiny_grid(**images: Any) -> ExperimentGrid:
     """Return the grid with CIFAR-10 runs that take a fraction of a second."""
-    table = tomllib.loads(resources.files("apmax.reproduce").joinpath("grid.toml").read_text())
+    table = parse_toml(resources.files("apmax.reproduce").joinpath("grid.toml").read_text())
     table["domains"]["images"].update({"first_epochs": 2, "epochs": 2, "milestone": 1.0, "batch_size": 16, **images})
     table["domains"]["images"]["recipe"].update(epochs=2, joint_epochs=1, num_pos=2)
     table["models"]["narrow"]["settings"] = {"width": 2}

@@ -28,7 +28,7 @@ from apmax.reproduce.run import (
     score_metrics,
 )
 from apmax.reproduce.workers import missing_prerequisites, run_worker
-from apmax.train import checkpoints as checkpoint
+from apmax.train import load_checkpoint
 from small_experiments import TINY_CELL, result_lines, tiny_grid
 
 CELLS = [TINY_CELL]
@@ -203,7 +203,7 @@ def test_an_epoch_that_was_checkpointed_but_not_traced_is_traced_when_the_run_go
     text = (workspace.run_folder(trial) / TRACE_FILE).read_text()
     (workspace.run_folder(trial) / TRACE_FILE).write_text(text.splitlines(keepends=True)[0])
     run_trial(trial, workspace, trace=True)
-    assert checkpoint.load(workspace.run_folder(trial) / "checkpoint.pt")["epoch"] == 2
+    assert load_checkpoint(workspace.run_folder(trial) / "checkpoint.pt")["epoch"] == 2
     assert list(whole) == [1, 2]
     assert read_trace(workspace.run_folder(trial)) == whole
 

@@ -40,7 +40,7 @@ from apmax.reproduce.pages.text import (
 )
 from apmax.reproduce.paper import paper_experiment
 from apmax.reproduce.plan import ResultLines
-from apmax.train.checkpoints import write_atomic
+from apmax.train import write_atomic
 from apmax.validation import plural
 
 PAGE, README, RESULTS = Path("docs", "results.md"), Path("README.md"), Path("results")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from apmax.reproduce import Grid, Item
+    from apmax.reproduce import ExperimentGrid, Item
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -81,7 +81,7 @@ def names(text: str | None) -> list[str] | None:
     return [word for word in words if word] or None
 
 
-def listing(grid: Grid, results: Any) -> Any:
+def listing(grid: ExperimentGrid, results: Any) -> Any:
     """Return a table of all items with how many of their runs are done at the smallest budget."""
     from rich.table import Table
 
@@ -94,7 +94,7 @@ def listing(grid: Grid, results: Any) -> Any:
     return table
 
 
-def progress_of(grid: Grid, item: Item, results: Any) -> tuple[int, int]:
+def progress_of(grid: ExperimentGrid, item: Item, results: Any) -> tuple[int, int]:
     """Return how many runs of an item are done, and how many it has."""
     from apmax.reproduce import plan_searches
 

@@ -11,14 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from apmax.reproduce import Grid, Item, Results
+    from apmax.reproduce import ExperimentGrid, Item, Results
     from apmax.reproduce.pages import ResultTable
 
 WIDE = 150
 """Columns of a terminal from which AP fits beside AUPRC."""
 
 
-def show(console: Console, grid: Grid, item: Item, results: Results, **asked: Any) -> None:
+def show(console: Console, grid: ExperimentGrid, item: Item, results: Results, **asked: Any) -> None:
     """Print the tables of what was asked, and write the whole item's files.
 
     Args:

@@ -1,6 +1,6 @@
 """The paper's tables, figures and ablations: a grid of experiments, runs that resume, results in one file."""
 
-from apmax.reproduce.grid import Grid, GridCell, Item, load_grid
+from apmax.reproduce.grid import ExperimentGrid, GridCell, Item, load_grid
 from apmax.reproduce.paper import load_paper_tables
 from apmax.reproduce.plan import Search, Trial, plan_searches
 from apmax.reproduce.results import Results
@@ -8,7 +8,7 @@ from apmax.reproduce.run import Workspace
 from apmax.reproduce.workers import PlanState, WorkerError, code_origin, run_plan
 
 __all__ = [
-    "Grid",
+    "ExperimentGrid",
     "GridCell",
     "Item",
     "PlanState",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import sys
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -12,8 +11,10 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from apmax import extras, validation
+from apmax import validation
+from apmax.losses import PAPER_OPTIONS
 from apmax.reproduce.schemes import SCHEMES, Settings
+from apmax.train import parse_toml
 
 GridCell = tuple[str, str]
 """The names of a data set and a network."""
@@ -60,13 +61,17 @@ class GridNetwork:
 
 @dataclass(frozen=True)
 class GridMethod:
-    """A method, which is a row of a table: how it is trained, and which of its settings are tuned."""
+    """A method, which is a row of a table: how it is trained, and which of its settings are tuned.
+
+    With `paper_options` the options of its loss are `apmax.losses.PAPER_OPTIONS`, changed by `options`.
+    """
 
     name: str
     label: str
     scheme: str = "second"
     loss: str | None = None
     ours: bool = False
+    paper_options: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     molecules: Mapping[str, Any] = field(default_factory=dict)
@@ -82,7 +87,7 @@ class GridMethod:
 
 
 @dataclass(frozen=True)
-class Grid:
+class ExperimentGrid:
     """All of `grid.toml`."""
 
     budgets: Mapping[str, int]
@@ -145,7 +150,7 @@ class Grid:
         return f"{self.data[cell[0]].label}, {self.models[cell[1]].label}"
 
 
-def parse_grid(table: Mapping[str, Any]) -> Grid:
+def parse_grid(table: Mapping[str, Any]) -> ExperimentGrid:
     """Return the grid described by a plain table; an unknown key is an error."""
     rows = {name: tuple(members) for name, members in table["rows"].items()}
     items = {
@@ -167,7 +172,7 @@ def parse_grid(table: Mapping[str, Any]) -> Grid:
         for name, entry in table["data"].items()
     }
     models = {name: GridNetwork(name=name, **{"network": name, **entry}) for name, entry in table["models"].items()}
-    return Grid(table["budgets"], items, table["domains"], data, models, _parse_methods(table["methods"]))
+    return ExperimentGrid(table["budgets"], items, table["domains"], data, models, _parse_methods(table["methods"]))
 
 
 def _parse_methods(table: Mapping[str, Any]) -> dict[str, GridMethod]:
@@ -189,17 +194,16 @@ def _parse_methods(table: Mapping[str, Any]) -> dict[str, GridMethod]:
 
 
 @cache
-def load_grid() -> Grid:
+def load_grid() -> ExperimentGrid:
     """Return the grid that comes with the package.
 
     >>> load_grid().items["table6"].models
     ('gine', 'mpnn', 'ml-mpnn')
     """
-    toml = extras.load("tomllib" if sys.version_info >= (3, 11) else "tomli", "train")
-    return parse_grid(toml.loads(resources.files("apmax.reproduce").joinpath("grid.toml").read_text(encoding="utf-8")))
+    return parse_grid(parse_toml(resources.files("apmax.reproduce").joinpath("grid.toml").read_text(encoding="utf-8")))
 
 
-def resolve_settings(grid: Grid, data: str, model: str, method: str) -> Settings:
+def resolve_settings(grid: ExperimentGrid, data: str, model: str, method: str) -> Settings:
     """Return all published settings of a method on a data set and network.
 
     >>> resolve_settings(load_grid(), "aicures", "gine", "soap")["options"]["margin"]
@@ -211,14 +215,15 @@ def resolve_settings(grid: Grid, data: str, model: str, method: str) -> Settings
     return _with_method(grid, settings, grid.methods[method], data, model)
 
 
-def _with_method(grid: Grid, settings: Settings, method: GridMethod, data: str, model: str) -> Settings:
+def _with_method(grid: ExperimentGrid, settings: Settings, method: GridMethod, data: str, model: str) -> Settings:
     """Return `settings` with those of a method.
 
     Later ones win: the method that it is like, its own, those of the domain, the data set, the network, and of both.
     """
     if method.like is not None:
         settings = _with_method(grid, settings, grid.methods[method.like], data, model)
-    settings = _merged(settings, method.settings, {"options": method.options})
+    paper = PAPER_OPTIONS if method.paper_options else {}
+    settings = _merged(settings, method.settings, {"options": {**paper, **method.options}})
     local = (method.at.get(place, {}) for place in (data, model, f"{data} {model}"))
     for table in (getattr(method, grid.data[data].domain), *local):
         settings = _merged(settings, table.get("settings", {}), {"options": table.get("options", {})})
@@ -237,7 +242,7 @@ def _merged(settings: Settings, *tables: Mapping[str, Any]) -> Settings:
     return result
 
 
-def candidate_settings(grid: Grid, data: str, model: str, method: str, count: int) -> list[Settings]:
+def candidate_settings(grid: ExperimentGrid, data: str, model: str, method: str, count: int) -> list[Settings]:
     """Return `count` configurations: the published one, then others drawn from the method's grid.
 
     Fewer where the whole grid has fewer. The draw is fixed, so that a larger budget keeps the runs of a smaller one.

@@ -9,9 +9,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from apmax.reproduce.grid import Grid, GridCell, GridDataset, GridNetwork, candidate_settings, resolve_settings
+from apmax.reproduce.grid import (
+    ExperimentGrid,
+    GridCell,
+    GridDataset,
+    GridNetwork,
+    candidate_settings,
+    resolve_settings,
+)
 from apmax.reproduce.schemes import SCHEMES, Settings, Stages
-from apmax.train.config.stages import write_stage
+from apmax.train import stage_to_table
 
 ResultLines = Mapping[str, Mapping[str, Any]]
 """Results by the keys of their trials."""
@@ -23,7 +30,7 @@ _MEMBER_SEEDS = 1000
 class Trial:
     """One run: a data set and split, a network, a method with its settings, and a seed."""
 
-    grid: Grid = field(repr=False)
+    grid: ExperimentGrid = field(repr=False)
     data: str
     model: str
     method: str
@@ -93,10 +100,10 @@ class Trial:
             "network": self.network.network,
             **self.size,
             "seed": self.seed,
-            "stages": [write_stage(stage) for stage in self.stages],
+            "stages": [stage_to_table(stage) for stage in self.stages],
         }
         if self.first is not None:
-            table["first"] = [write_stage(stage) for stage in self.first.stages]
+            table["first"] = [stage_to_table(stage) for stage in self.first.stages]
         if self.settings.get("recompute"):
             table["train_metrics"] = "full"
         return table
@@ -119,7 +126,7 @@ class Trial:
 class Search:
     """One method on one split of a cell: its configurations at the first seed, then the chosen one at all seeds."""
 
-    grid: Grid
+    grid: ExperimentGrid
     data: str
     model: str
     method: str
@@ -181,7 +188,7 @@ class Search:
 
 
 def plan_searches(
-    grid: Grid,
+    grid: ExperimentGrid,
     cells: Sequence[GridCell],
     methods: Sequence[str],
     *,

@@ -19,10 +19,18 @@ from apmax import metrics
 from apmax.reproduce.grid import resolve_settings, tuned_settings
 from apmax.reproduce.plan import Trial
 from apmax.reproduce.schemes import Stages
-from apmax.train import DivergedError, epochs, predict, read_records
-from apmax.train import checkpoints as checkpoint
-from apmax.train.checkpoints import previous, write_atomic
-from apmax.train.config import Checkpoints, Objective, Run
+from apmax.train import (
+    Checkpoints,
+    DivergedError,
+    Objective,
+    Run,
+    epochs,
+    load_checkpoint,
+    predict,
+    previous_checkpoint,
+    read_records,
+    write_atomic,
+)
 
 MODEL_FILE, SCORES_FILE, TRACE_FILE = "model.pt", "scores.npz", "trace.jsonl"
 _CHECKPOINT_FILE = "checkpoint.pt"
@@ -229,9 +237,9 @@ def read_trace(folder: Path) -> dict[int, float]:
 def _complete_trace(folder: Path, model: nn.Module, data: TrialData, stages: Stages) -> None:
     """Record the epoch of the last checkpoint if the run was killed between the checkpoint and its test scores."""
     path = folder / _CHECKPOINT_FILE
-    if not (path.exists() or previous(path).exists()):
+    if not (path.exists() or previous_checkpoint(path).exists()):
         return
-    state = checkpoint.load(path)
+    state = load_checkpoint(path)
     done = _total_epoch(stages, state["stage"], state["epoch"])
     if state["epoch"] and not state["batch"] and done not in read_trace(folder):
         model.load_state_dict(state["model"])
@@ -305,7 +313,7 @@ def is_missing_files(trial: Trial, workspace: Workspace, *, weights: bool) -> bo
 def remove_unneeded_files(trial: Trial, workspace: Workspace) -> None:
     """Remove the checkpoints of a finished trial, and its weights unless other runs begin from them."""
     folder = workspace.run_folder(trial)
-    for path in (folder / _CHECKPOINT_FILE, previous(folder / _CHECKPOINT_FILE)):
+    for path in (folder / _CHECKPOINT_FILE, previous_checkpoint(folder / _CHECKPOINT_FILE)):
         path.unlink(missing_ok=True)
     if trial.method != "ce":
         (folder / MODEL_FILE).unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from apmax.train.config import RECIPES, ExactHead, Optimizer, Sampler, Schedule, Stage
+from apmax.train import RECIPES, ExactHead, Optimizer, Sampler, Schedule, Stage
 
 Settings = dict[str, Any]
 """All settings of a run by name; `options` are the arguments of its loss."""

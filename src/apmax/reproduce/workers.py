@@ -26,7 +26,7 @@ from apmax.reproduce.run import (
     remove_unneeded_files,
     run_trial,
 )
-from apmax.train.checkpoints import write_atomic
+from apmax.train import write_atomic
 
 _WAIT_SECONDS = 1.0
 _LISTEN_SECONDS = 0.5

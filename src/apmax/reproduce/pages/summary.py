@@ -9,7 +9,7 @@ from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 from apmax.metrics import Paired, compare
-from apmax.reproduce.grid import Grid, GridCell, Item
+from apmax.reproduce.grid import ExperimentGrid, GridCell, Item
 from apmax.reproduce.paper import PaperTable, PrintedValue, load_paper_tables
 from apmax.reproduce.plan import ResultLines, Search, plan_searches
 
@@ -123,7 +123,7 @@ class ItemSummary:
         seeds: The number of seeds per split, where it is not the grid's.
     """
 
-    grid: Grid
+    grid: ExperimentGrid
     item: Item
     budget: str
     cells: tuple[GridCell, ...]
@@ -182,7 +182,7 @@ class ItemSummary:
 
 
 def summarise_item(
-    grid: Grid,
+    grid: ExperimentGrid,
     item: Item,
     lines: ResultLines,
     *,

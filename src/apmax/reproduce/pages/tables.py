@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from apmax.reproduce.grid import Grid, GridCell
+from apmax.reproduce.grid import ExperimentGrid, GridCell
 from apmax.reproduce.pages.summary import METRIC_LABELS, BaseComparison, ItemSummary, MethodSummary
 from apmax.reproduce.pages.text import (
     NO_VALUE,
@@ -137,7 +137,7 @@ def cell_table(summary: ItemSummary, cell: GridCell) -> ResultTable:
     return ResultTable(summary.cell_label(cell), tuple(names), _table_rows(summary, methods, columns))
 
 
-def base_table(grid: Grid, comparisons: Sequence[BaseComparison], base: str) -> ResultTable:
+def base_table(grid: ExperimentGrid, comparisons: Sequence[BaseComparison], base: str) -> ResultTable:
     """Return the table of comparisons with the base, a row for each method."""
     label = grid.methods[base].label
     columns = (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from statistics import mean
 
 from apmax.metrics import Paired
-from apmax.reproduce.grid import Grid, resolve_settings
+from apmax.reproduce.grid import ExperimentGrid, resolve_settings
 from apmax.reproduce.pages.summary import (
     Histories,
     ItemSummary,
@@ -219,7 +219,7 @@ def _base_findings(summary: ItemSummary) -> list[str]:
     return found
 
 
-def _comparisons(grid: Grid, methods: Iterable[str], base: str | None) -> Iterator[tuple[str, str]]:
+def _comparisons(grid: ExperimentGrid, methods: Iterable[str], base: str | None) -> Iterator[tuple[str, str]]:
     """Yield each method with the one that it varies and its controls, except the base, which is in the tables."""
     names = list(methods)
     for method in (grid.methods[name] for name in names):
@@ -251,7 +251,7 @@ def _different_commits(own: MethodSummary, other: MethodSummary) -> str:
     return f" ({count} of {plural(len(pairs), 'pair')} from different commits)" if count else ""
 
 
-def overall_variant_findings(grid: Grid, entries: MethodSummaries, base: str) -> list[str]:
+def overall_variant_findings(grid: ExperimentGrid, entries: MethodSummaries, base: str) -> list[str]:
     """Return the comparison of methods with those that they vary and with their controls, in counts over all cells."""
     found = []
     for row, control in _comparisons(grid, dict.fromkeys(method for _, _, method in entries), base):
@@ -267,7 +267,7 @@ def overall_variant_findings(grid: Grid, entries: MethodSummaries, base: str) ->
     return found
 
 
-def first_stage_findings(grid: Grid, entries: Iterable[MethodSummary]) -> list[str]:
+def first_stage_findings(grid: ExperimentGrid, entries: Iterable[MethodSummary]) -> list[str]:
     """Return, for each recipe, in how many runs validation chose an epoch of the first stage, before any AP loss."""
     counts: dict[str, list[bool]] = {}
     for entry in entries:
@@ -359,7 +359,7 @@ _CURVE_FINDINGS: Mapping[str, Callable[[ItemSummary, Histories], list[str]]] = {
 }
 
 
-def paper_findings(grid: Grid, entries: Iterable[MethodSummary]) -> list[str]:
+def paper_findings(grid: ExperimentGrid, entries: Iterable[MethodSummary]) -> list[str]:
     """Return the numbers of our means within, above and below the paper's; nothing where there are none to compare."""
     counted = [entry for entry in entries if entry.against_paper is not None and not entry.repeated]
     if not counted:
