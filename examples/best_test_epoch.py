@@ -1,7 +1,7 @@
-"""How far the test value of the epoch that validation chose is from the best test value of all epochs.
+"""The test value of the epoch that validation chose, and the best test value of all epochs.
 
-A check of the distance to the paper's numbers, not a result: the second may be what the paper prints. Cross-entropy as
-in the paper's first stage, the test part scored after every epoch.
+A check of the distance to the paper's numbers, not a result: the paper may print the second. Cross-entropy as in the
+paper's first stage, the test part scored after every epoch.
 
     APMAX_DATA=FOLDER OMP_NUM_THREADS=1 python examples/best_test_epoch.py results/best-test-epoch.jsonl
 """
@@ -44,9 +44,9 @@ def measure(job: tuple[Trial, Path]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run what is missing in the file, and print the means beside the paper's."""
+    """Run the trials that the file lacks, and print the means beside the paper's."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path, help="one line of JSON per run; what is there is not run again")
+    parser.add_argument("file", type=Path, help="one line of JSON per run; runs that it has are not repeated")
     parser.add_argument("--work", type=Path, default=Path("out", "best-test-epoch"), help="checkpoints")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
