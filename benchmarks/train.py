@@ -22,9 +22,7 @@ from apmax.losses import LOSSES
 from apmax.samplers import PositiveBatchSampler
 from apmax.train import Record, epochs, measure
 from apmax.train.config import RECIPES, Optimizer, Run, Sampler, Stage
-from apmax.workflows.demo import TASKS
-from apmax.workflows.demo import methods as demo
-from apmax.workflows.demo.cells import Cell
+from apmax.workflows import demo
 
 BATCH, POSITIVES, STEPS = 256, 16, 150
 
@@ -117,17 +115,17 @@ def evaluation_ratio(rows: int = 1_000_000) -> float:
 class Demo(NamedTuple):
     """The demo's first cell of rare digits and its default recipe, as `apmax demo` trains it."""
 
-    cell: Cell
+    cell: demo.DemoCell
     stages: tuple[Stage, ...]
 
     @staticmethod
     def made() -> Demo:
         """Return it; the numbers of epochs are those that make the demo's number of steps."""
-        cell = TASKS["digits"].cells(True)[0]()
-        batches = [math.ceil(len(cell.train[1]) / demo.BATCH)]
-        batches.append(math.ceil(int((cell.train[1] == 0).sum()) / (demo.BATCH - demo.NUM_POS)))
+        cell = demo.DEMO_TASKS["digits"].cells(True)[0]()
+        batches = [math.ceil(len(cell.train[1]) / demo.BATCH_SIZE)]
+        batches.append(math.ceil(int((cell.train[1] == 0).sum()) / (demo.BATCH_SIZE - demo.NUM_POS)))
         counts = demo.STEPS * 3 // 4 // batches[0], demo.STEPS // 4 // batches[1]
-        sizes = {"batch_size": demo.BATCH, "num_pos": demo.NUM_POS}
+        sizes = {"batch_size": demo.BATCH_SIZE, "num_pos": demo.NUM_POS}
         stages = RECIPES["default"](lr=demo.LR, epochs=counts[0], joint_epochs=counts[1], ema=0.99, **sizes)
         return Demo(cell, stages)
 
@@ -135,7 +133,7 @@ class Demo(NamedTuple):
         """Train as the demo does, but into a directory."""
         data = TensorDataset(*self.cell.train), TensorDataset(*self.cell.valid)
         run = Run(stages=stages or self.stages, accelerator="cpu")
-        return epochs(demo.network(self.cell, 0), data, run, directory=directory)
+        return epochs(demo.demo_network(self.cell, 0), data, run, directory=directory)
 
     def durations(self, due: Callable[[int], bool]) -> tuple[list[float], list[int]]:
         """Return the seconds and the last step of every epoch of a run with checkpoints at the steps that are `due`."""

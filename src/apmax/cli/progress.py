@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from apmax.reproduce import Place, Results, Search
+    from apmax.reproduce import Results, Search, Workspace
 
 
 def show_progress(
-    console: Console, plan: list[Search], results: Results, place: Place, *, workers: int, threads: int
+    console: Console, plan: list[Search], results: Results, workspace: Workspace, *, workers: int, threads: int
 ) -> None:
     """Run the plan and show its progress; without a terminal, only the lines of finished runs."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -28,7 +28,7 @@ def show_progress(
     with _sigterm_as_interrupt(), bars:
         whole = bars.add_task("runs", total=None)
         each = [bars.add_task("", visible=False) for _ in range(workers)]
-        for state in run_plan(plan, results, place, workers=workers, threads=threads):
+        for state in run_plan(plan, results, workspace, workers=workers, threads=threads):
             bars.update(whole, completed=state.done, total=state.total)
             for number, progress in state.workers.items():
                 bars.update(

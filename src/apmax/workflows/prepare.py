@@ -23,6 +23,7 @@ from apmax.data import (
     timestamps,
 )
 from apmax.train import Data
+from apmax.validation import plural
 from apmax.workflows.data_types import DataConfig, DataType, Encoder, LabelledRows, data_type_of, encode_rows
 
 RowNumbers = npt.NDArray[np.int64]
@@ -240,6 +241,6 @@ def _parts_text(train: LabelledRows, valid: LabelledRows, test: LabelledRows | N
 
 
 def _columns_text(encoder: Encoder) -> list[str]:
-    types = [f"{len(names)} {kind}" for kind, names in encoder.summary().items() if names]
+    types = [plural(len(names), kind) for kind, names in encoder.summary().items() if names]
     left_out = [f"left out: {name!r} ({reason})" for name, reason in encoder.left_out.items()]
-    return [*([f"columns: {', '.join(types)}"] if types else []), *left_out]
+    return [*(["; ".join(types)] if types else []), *left_out]

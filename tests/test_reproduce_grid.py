@@ -1,4 +1,4 @@
-"""The paper's grids: what stands in `grid.toml` can be run, and budgets are what they say."""
+"""The grid of experiments: every entry of `grid.toml` can be run, and budgets are what they say."""
 
 from __future__ import annotations
 
@@ -7,23 +7,16 @@ import inspect
 import pytest
 
 from apmax import APLoss
-from apmax.reproduce.grid import grid
-from apmax.reproduce.plan import searches
-from apmax.reproduce.settings import candidates, resolve
-from apmax.reproduce.trial import Trial, tuned_choices
-
-NINE = ("ce", "cb_ce", "focal", "ldam", "auc_m", "smooth_ap", "fast_ap", "minmax", "soap")
+from apmax.reproduce import Trial, load_grid, plan_searches
+from apmax.reproduce.grid import candidate_settings, parse_grid, resolve_settings, tuned_settings
+from apmax.reproduce.schemes import SCHEMES
+from small_experiments import PAPER_METHODS, trial
 
 
-def trial(data="aicures", model="gine", method="soap", split="fold0", seed=0, **changed):
-    settings = {**resolve(grid(), data, model, method), **changed}
-    return Trial(grid(), data, model, method, split, seed, settings)
-
-
-@pytest.mark.parametrize("name", grid().items)
+@pytest.mark.parametrize("name", load_grid().items)
 def test_every_run_of_an_item_has_valid_stages(name):
-    item = grid().items[name]
-    plan = searches(grid(), grid().cells(item), item.rows, budget=grid().budgets["quick"])
+    item = load_grid().items[name]
+    plan = plan_searches(load_grid(), load_grid().cells(item), item.rows, budget=load_grid().budgets["quick"])
     for search in plan:
         for each in search.tuning:
             assert each.stages
@@ -32,22 +25,22 @@ def test_every_run_of_an_item_has_valid_stages(name):
 
 @pytest.mark.parametrize("name", ["table1", "table2", "table3", "table4", "table5", "table6"])
 def test_tables_of_the_paper_are_there(name):
-    assert grid().items[name].paper
+    assert load_grid().items[name].paper
 
 
 def test_items_are_those_of_the_paper():
     wanted = {*(f"table{k}" for k in range(1, 7)), "convergence", "batch-size", "consistency", "pr-curves"}
-    assert wanted <= set(grid().items)
+    assert wanted <= set(load_grid().items)
 
 
 def test_tables_have_the_nine_methods_then_ours():
-    rows = grid().items["table2"].rows
-    assert rows[:9] == NINE
-    assert all(grid().methods[row].ours for row in rows[9:])
-    assert not any(grid().methods[row].ours for row in NINE)
+    rows = load_grid().items["table2"].rows
+    assert rows[:9] == PAPER_METHODS
+    assert all(load_grid().methods[row].ours for row in rows[9:])
+    assert not any(load_grid().methods[row].ours for row in PAPER_METHODS)
 
 
-def test_published_settings_are_the_protocols():
+def test_published_settings_of_soap():
     soap = trial().stages[0]
     options = {"surrogate": "squared_hinge", "sigmoid": True, "prevalence": "batch", "floor": 0.0}
     assert soap.options["ap"] == {**options, "margin": 10.0, "gamma": 0.9}
@@ -76,14 +69,14 @@ def test_soap_on_images_has_the_published_settings_of_its_place(data, model, pub
 
 
 def test_sampler_is_the_same_for_every_method_of_a_cell():
-    found = {trial("cifar10", "resnet34", method, None).stages[0].sampler for method in NINE[1:]}
+    found = {trial("cifar10", "resnet34", method, None).stages[0].sampler for method in PAPER_METHODS[1:]}
     assert len(found) == 1
 
 
 @pytest.mark.parametrize("method", ["ce", "soap"])
 def test_adam_on_melanoma_is_never_given_a_rate_of_sgd(method):
-    for settings in candidates(grid(), "melanoma", "resnet18", method, 36):
-        stages = [Trial(grid(), "melanoma", "resnet18", method, None, 0, settings)]
+    for settings in candidate_settings(load_grid(), "melanoma", "resnet18", method, 36):
+        stages = [Trial(load_grid(), "melanoma", "resnet18", method, None, 0, settings)]
         stages = [stage for each in (stages[0], stages[0].first) if each is not None for stage in each.stages]
         assert all((stage.optimizer.name, stage.optimizer.lr <= 1e-2) == ("adam", True) for stage in stages)
 
@@ -98,9 +91,11 @@ def test_deferred_weights_of_ldam_come_when_the_rate_drops():
     ("method", "name"),
     [("soap_logistic_1", "options.margin"), ("soap_sigmoid_2", "options.margin"), ("soap_512", "num_pos")],
 )
-def test_what_a_variant_is_about_is_not_tuned(method, name):
-    published = resolve(grid(), "cifar10", "narrow", method)
-    found = [tuned_choices(each, published) for each in candidates(grid(), "cifar10", "narrow", method, 36)]
+def test_setting_that_defines_a_variant_is_not_tuned(method, name):
+    published = resolve_settings(load_grid(), "cifar10", "narrow", method)
+    found = [
+        tuned_settings(each, published) for each in candidate_settings(load_grid(), "cifar10", "narrow", method, 36)
+    ]
     assert len(found) == 36
     assert not any(name in choices for choices in found)
 
@@ -128,24 +123,24 @@ def test_corrected_soap_differs_from_soap_in_prevalence_and_floor_alone():
 @pytest.mark.parametrize("data", ["aicures", "cifar10"])
 def test_quick_gives_every_method_of_the_paper_four_configurations(data):
     model = "gine" if data == "aicures" else "narrow"
-    assert {len(candidates(grid(), data, model, method, 4)) for method in NINE} == {4}
+    assert {len(candidate_settings(load_grid(), data, model, method, 4)) for method in PAPER_METHODS} == {4}
 
 
-@pytest.mark.parametrize("method", NINE)
+@pytest.mark.parametrize("method", PAPER_METHODS)
 def test_configurations_begin_with_the_published_and_never_repeat(method):
-    found = candidates(grid(), "aicures", "gine", method, 12)
-    assert found[0] == resolve(grid(), "aicures", "gine", method)
+    found = candidate_settings(load_grid(), "aicures", "gine", method, 12)
+    assert found[0] == resolve_settings(load_grid(), "aicures", "gine", method)
     assert len({repr(settings) for settings in found}) == len(found)
 
 
 def test_a_larger_budget_keeps_what_a_smaller_one_ran():
-    small, large = (candidates(grid(), "hiv", "gine", "soap", count) for count in (4, 36))
+    small, large = (candidate_settings(load_grid(), "hiv", "gine", "soap", count) for count in (4, 36))
     assert large[:4] == small
     assert len(large) == 36
 
 
-def test_draws_stay_inside_the_papers_grid():
-    for settings in candidates(grid(), "hiv", "gine", "soap", 36)[1:]:
+def test_draws_stay_inside_the_papers_load_grid():
+    for settings in candidate_settings(load_grid(), "hiv", "gine", "soap", 36)[1:]:
         assert settings["lr"] in (1e-5, 1e-4, 1e-3, 1e-2)
         assert settings["options"]["margin"] in (0.5, 1.0, 2.0, 5.0, 10.0)
         assert settings["num_pos"] in range(1, 6)
@@ -153,7 +148,10 @@ def test_draws_stay_inside_the_papers_grid():
 
 def test_equal_runs_of_different_tables_are_one():
     keys = [
-        {search.tuning[0].key for search in searches(grid(), [("aicures", "gine")], grid().items[name].rows)}
+        {
+            search.tuning[0].key
+            for search in plan_searches(load_grid(), [("aicures", "gine")], load_grid().items[name].rows)
+        }
         for name in ("table3", "table6")
     ]
     assert keys[0] == keys[1]
@@ -177,44 +175,46 @@ def test_key_follows_what_decides_the_numbers(other):
 
 
 def test_settings_of_a_result_are_what_was_tuned():
-    published = resolve(grid(), "hiv", "gine", "soap")
-    settings = candidates(grid(), "hiv", "gine", "soap", 2)[1]
-    found = tuned_choices(settings, published)
+    published = resolve_settings(load_grid(), "hiv", "gine", "soap")
+    settings = candidate_settings(load_grid(), "hiv", "gine", "soap", 2)[1]
+    found = tuned_settings(settings, published)
     assert found
     assert all(name in ("lr", "weight_decay", "num_pos", "options.margin", "options.gamma") for name in found)
 
 
-def test_seeds_of_folds_differ_and_do_not_move_when_more_are_asked_for():
-    one = searches(grid(), [("aicures", "gine")], ["ce"])
-    two = searches(grid(), [("aicures", "gine")], ["ce"], seeds=2)
+def test_seeds_of_folds_differ_and_do_not_move_with_more_seeds():
+    one = plan_searches(load_grid(), [("aicures", "gine")], ["ce"])
+    two = plan_searches(load_grid(), [("aicures", "gine")], ["ce"], seeds=2)
     assert [search.seeds for search in one] == [(fold,) for fold in range(10)]
     assert [search.seeds for search in two] == [(fold, fold + 10) for fold in range(10)]
 
 
-def test_unknown_names_are_refused():
-    item = grid().items["table2"]
+def test_unknown_names_raise():
+    item = load_grid().items["table2"]
     with pytest.raises(ValueError, match="dataset must be one of"):
-        grid().cells(item, data=["cifar10"])
+        load_grid().cells(item, data=["cifar10"])
     with pytest.raises(ValueError, match="do not go together"):
-        grid().cells(grid().items["table3"], data=["aicures"], models=["resnet18"])
+        load_grid().cells(load_grid().items["table3"], data=["aicures"], models=["resnet18"])
     with pytest.raises(ValueError, match="split must be one of those of hiv"):
-        searches(grid(), [("hiv", "gine")], ["ce"], splits=["fold0"])
+        plan_searches(load_grid(), [("hiv", "gine")], ["ce"], splits=["fold0"])
     with pytest.raises(ValueError, match="splits must be one of scaffold122"):
-        grid().cells(item, data=["hiv"], splits=["fold0"])
+        load_grid().cells(item, data=["hiv"], splits=["fold0"])
 
 
-def test_splits_leave_the_data_sets_that_have_them():
-    cells = grid().cells(grid().items["table6"], models=["gine"], splits=["fold0", "fold1"])
+def test_splits_select_the_data_sets_that_have_them():
+    cells = load_grid().cells(load_grid().items["table6"], models=["gine"], splits=["fold0", "fold1"])
     assert cells == [("aicures", "gine")]
-    plan = searches(grid(), [("aicures", "gine"), ("aicures-random", "gine")], ["ce"], splits=["fold0", "random3"])
+    plan = plan_searches(
+        load_grid(), [("aicures", "gine"), ("aicures-random", "gine")], ["ce"], splits=["fold0", "random3"]
+    )
     assert [(search.data, search.split) for search in plan] == [("aicures", "fold0"), ("aicures-random", "random3")]
 
 
 def test_with_the_largest_budget_every_row_of_a_table_is_tuned_over_as_many_configurations():
-    most = grid().budgets["paper"]
+    most = load_grid().budgets["paper"]
     for cell in (("aicures", "gine"), ("cifar10", "narrow")):
-        for row in grid().items["table1"].rows:
-            (search, *_) = searches(grid(), [cell], [row], budget=most)
+        for row in load_grid().items["table1"].rows:
+            (search, *_) = plan_searches(load_grid(), [cell], [row], budget=most)
             assert len(search.tuning) == most, row
 
 
@@ -227,12 +227,12 @@ def test_with_the_largest_budget_every_row_of_a_table_is_tuned_over_as_many_conf
     ],
     ids=str,
 )
-def test_keys_of_runs_already_made_stay(place, key):
+def test_keys_of_finished_runs_stay(place, key):
     # A new field of a stage, or another way to write one, would have every run of results/ run again.
     assert trial(*place).key == key
 
 
-def test_defaults_that_keys_do_not_name_stay():
+def test_defaults_that_are_not_in_keys_stay():
     # The recipe's AP loss is built from these; another default needs another key.
     names = ("surrogate", "margin", "gamma", "sigmoid", "prevalence", "floor", "start")
     found = {name: inspect.signature(APLoss).parameters[name].default for name in names}
@@ -249,3 +249,13 @@ def test_defaults_that_keys_do_not_name_stay():
 
 def test_a_data_sets_patience_wins_over_the_networks():
     assert trial("ham10000-mel", "narrow", "focal", None).stages[0].patience == 10
+
+
+def test_every_scheme_is_used_by_a_method_of_the_grid():
+    assert {method.scheme for method in load_grid().methods.values()} == set(SCHEMES)
+
+
+def test_unknown_scheme_is_refused():
+    with pytest.raises(ValueError, match=r"the scheme of new must be one of first, second"):
+        parse_grid({"rows": {}, "items": {}, "data": {}, "models": {}, "budgets": {}, "domains": {},
+                    "methods": {"new": {"label": "New", "scheme": "third"}}})  # fmt: skip
