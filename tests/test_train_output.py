@@ -17,6 +17,7 @@ from apmax.train import (
     compute_metrics,
     epochs,
     format_record,
+    is_first_process,
     nan_to_none,
     read_records,
     read_run,
@@ -108,6 +109,17 @@ def test_tensorboard_gets_the_records(tmp_path):
     reader.Reload()
     logged = [scalar.value for scalar in reader.Scalars("valid/ap")]
     assert logged == pytest.approx([record.valid.ap for record in records])
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "first"), [("RANK", "0", True), ("RANK", "1", False), ("NODE_RANK", "1", False)]
+)
+def test_the_first_process_is_known_by_its_rank(monkeypatch, variable, value, first):
+    for name in ("RANK", "LOCAL_RANK", "NODE_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    assert is_first_process()
+    monkeypatch.setenv(variable, value)
+    assert is_first_process() == first
 
 
 DOCUMENTATION = Path(__file__).parents[1] / "docs" / "training.md"

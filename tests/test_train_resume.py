@@ -160,6 +160,13 @@ def test_workers_do_not_change_a_resumed_run(tmp_path):
     assert same(results[0], results[2])
 
 
+def test_neither_training_nor_resuming_parses_toml(monkeypatch, tmp_path):
+    monkeypatch.setattr("apmax.train.toml.parse_toml", lambda _: pytest.fail("TOML was parsed"))
+    with pytest.raises(KeyboardInterrupt):
+        finished(two_stages(), tmp_path, Network(5))
+    finished(two_stages(), tmp_path)
+
+
 def test_resuming_with_more_epochs_trains_them(tmp_path):
     def run(count):
         stage = Stage(epochs=count, ema=0.9, sampler=POSITIVE)
