@@ -88,7 +88,7 @@ def test_defaults_survive_toml():
 
 
 @given(st.floats(min_value=1e-300, max_value=1e300), st.floats(min_value=0, max_value=1e300))
-def test_numbers_survive_toml_to_the_bit(lr, decay):
+def test_numbers_survive_toml_bit_for_bit(lr, decay):
     run = Run(stages=(Stage(optimizer=Optimizer(lr=lr, weight_decay=decay)),))
     assert run_from_toml(run_to_toml(run)) == run
 

@@ -119,7 +119,7 @@ def test_the_learning_rate_follows_the_position_in_the_stage():
     assert second.lr == pytest.approx(1e-2 * (1 + math.cos(math.pi * 7 / 8)) / 2)
 
 
-def test_training_metrics_are_those_of_the_scores_when_latest_scores():
+def test_seen_training_metrics_use_the_score_in_the_last_batch_of_each_row():
     often = Sampler(name="positive", batch_size=32, num_pos=8)
     stage = Stage(epochs=1, optimizer=Optimizer(name="sgd", lr=1e-12), sampler=often)
     model = network()

@@ -112,7 +112,7 @@ def test_interrupted_at_any_step_and_resumed_weights_and_records_are_the_same(
     assert without_time(read_records(tmp_path)) == records
 
 
-def test_the_cases_above_are_all_steps(uninterrupted):
+def test_the_interruption_tests_cover_every_step(uninterrupted):
     assert uninterrupted[1][-1].step == 12
 
 
@@ -195,7 +195,7 @@ def test_an_added_stage_is_trained(tmp_path):
     assert len(read_records(tmp_path)) == 5
 
 
-def test_a_stage_that_stopped_early_goes_on_with_more_patience(tmp_path):
+def test_a_stage_that_stopped_early_continues_with_more_patience(tmp_path):
     def run(patience):
         stage = Stage(epochs=12, patience=patience, smooth=1, optimizer=Optimizer(lr=0.5))
         return Run(stages=(stage,), accelerator="cpu")

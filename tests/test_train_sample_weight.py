@@ -121,7 +121,7 @@ def test_the_running_ap_of_the_display_is_weighted(monkeypatch):
     assert estimates == [pytest.approx(record.train.ap)]
 
 
-def test_a_weighted_run_resumes_to_the_bit(tmp_path):
+def test_a_weighted_run_resumes_bit_for_bit(tmp_path):
     stage = Stage(loss={"ap": 1.0, "ce": 1.0}, epochs=2, sampler=POSITIVE)
     run = run_of(stage, checkpoints=Checkpoints(every_steps=1))
     whole, resumed = StoppingNetwork(), StoppingNetwork()

@@ -145,7 +145,7 @@ def test_unknown_or_exhaustive_module_names_are_errors(stage, message):
 
 
 @pytest.mark.parametrize("start", ["best", "last"])
-def test_a_stage_starts_from_the_best_or_the_last_of_the_one_before(start):
+def test_a_stage_starts_from_the_best_or_the_last_of_the_previous_one(start):
     first = Stage(epochs=6, smooth=1, optimizer=Optimizer(lr=0.5))
     still = Stage(epochs=1, optimizer=Optimizer(name="sgd", lr=1e-12), start=start, keep=False, name="still")
     model = network()
