@@ -1,6 +1,6 @@
 """The losses: one signature for all, listed in `LOSSES`."""
 
-from apmax.losses.average_precision import APLoss
+from apmax.losses.ap_loss import APLoss
 from apmax.losses.base import Loss
 from apmax.losses.listwise import FastAPLoss, SmoothAPLoss
 from apmax.losses.minmax import AUCMLoss, MinMaxLoss
