@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, Subset, TensorDataset, default_collate
 
 from apmax import validation
-from apmax.labels import labels_of
+from apmax.samplers import labels_of
 from apmax.train.randomness import mix, seed_example
 
 
