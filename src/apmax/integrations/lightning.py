@@ -12,9 +12,8 @@ from torch.utils.data import DataLoader
 
 from apmax.data.indexed import Indexed
 from apmax.distributed import Gathered
-from apmax.labels import labels_of
 from apmax.optim import param_groups
-from apmax.samplers import MultiTaskBatchSampler, PositiveBatchSampler
+from apmax.samplers import MultiTaskBatchSampler, PositiveBatchSampler, labels_of
 
 if TYPE_CHECKING:
     from apmax.losses import Loss
