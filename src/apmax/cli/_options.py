@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 DATA, IMAGES, SPLITTING, TRAINING = "Data", "Images", "Validation rows", "Training"
 
-Source = Annotated[
+SourceOption = Annotated[
     str,
     typer.Argument(
         metavar="DATA|RUN.TOML",
-        help="csv, csv.gz or parquet; a folder with a folder per class of images; or a job as TOML.",
+        help="csv, csv.gz, parquet or sdf; a folder with one folder of images per class; or a job as TOML.",
     ),
 ]
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The --out of `apmax train`.")]
-Target = Annotated[
+DirectoryOption = Annotated[Path, typer.Argument(metavar="DIR", help="The --out of `apmax train`.")]
+TargetOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
@@ -33,46 +33,50 @@ Target = Annotated[
         rich_help_panel=DATA,
     ),
 ]
-Smiles = Annotated[
+SmilesOption = Annotated[
     str | None,
-    typer.Option(metavar="COLUMN", help="The column of molecules; makes the kind molecules.", rich_help_panel=DATA),
+    typer.Option(metavar="COLUMN", help="The column of SMILES; implies --kind molecules.", rich_help_panel=DATA),
 ]
-OtherSmiles = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="The column of molecules, if its name differs from training.")
+OtherSmilesOption = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="The column of SMILES, if its name differs from training.")
 ]
-OnError = Annotated[
+OnErrorOption = Annotated[
     str | None,
     typer.Option(
         metavar="skip|raise",
-        help="Leave out and name molecules and images that cannot be read (default), or stop.",
+        help="Leave out and list molecules and images that cannot be read (default), or stop.",
         rich_help_panel=DATA,
     ),
 ]
-OtherPath = Annotated[
+OtherPathOption = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="The column of image files, if its name differs from training.")
 ]
-OtherRoot = Annotated[Path | None, typer.Option(metavar="DIR", help="Where relative paths begin (the folder of DATA).")]
-OtherEnding = Annotated[str | None, typer.Option(metavar="TEXT", help="Appended to the paths, if not as in training.")]
-FilesColumn = Annotated[
+OtherRootOption = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Where relative paths begin (the folder of DATA).")
+]
+OtherEndingOption = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="Appended to the paths, if not as in training.")
+]
+FilesColumnOption = Annotated[
     str | None,
     typer.Option(
-        "--path", metavar="COLUMN", help="The column of files; makes the kind images (path).", rich_help_panel=IMAGES
+        "--path", metavar="COLUMN", help="The column of image files; implies --kind images.", rich_help_panel=IMAGES
     ),
 ]
-Root = Annotated[
+RootOption = Annotated[
     str | None,
     typer.Option(metavar="DIR", help="Where relative paths begin (the folder of DATA).", rich_help_panel=IMAGES),
 ]
-Ending = Annotated[
+EndingOption = Annotated[
     str | None, typer.Option(metavar="TEXT", help="Appended to every path, such as .jpg.", rich_help_panel=IMAGES)
 ]
-Size = Annotated[
+SizeOption = Annotated[
     int | None,
     typer.Option(
         min=8, metavar="N", help="Resize to N×N (224, or the images' own size if smaller).", rich_help_panel=IMAGES
     ),
 ]
-Augmentation = Annotated[
+AugmentationOption = Annotated[
     str | None,
     typer.Option(
         "--augment",
@@ -81,27 +85,27 @@ Augmentation = Annotated[
         rich_help_panel=IMAGES,
     ),
 ]
-Width = Annotated[
+WidthOption = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="Channels of the network's first layer (64).", rich_help_panel=IMAGES),
 ]
-Stem = Annotated[
+StemOption = Annotated[
     str | None,
     typer.Option(
         metavar="imagenet|small", help="First layers of the network; small: 3×3, no pooling.", rich_help_panel=IMAGES
     ),
 ]
-Pretrained = Annotated[
+PretrainedOption = Annotated[
     str | None,
     typer.Option(
         metavar="FILE", help="Begin with these weights, such as torchvision's resnet18.", rich_help_panel=IMAGES
     ),
 ]
-Positive = Annotated[
+PositiveOption = Annotated[
     str | None,
     typer.Option(metavar="VALUE", help="The value that is positive, if the two do not tell.", rich_help_panel=DATA),
 ]
-Column = Annotated[
+ColumnOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=TYPE",
@@ -109,30 +113,30 @@ Column = Annotated[
         rich_help_panel=DATA,
     ),
 ]
-Kind = Annotated[
+KindOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Type of data: table, molecules, images.", rich_help_panel=DATA)
 ]
-DataDir = Annotated[
+DataDirOption = Annotated[
     Path | None,
     typer.Option(metavar="DIR", envvar="APMAX_DATA", help="Where else to look for files.", rich_help_panel=DATA),
 ]
-Valid = Annotated[
+ValidOption = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Validation rows, instead of a part of DATA.", rich_help_panel=SPLITTING),
 ]
-Group = Annotated[
+GroupOption = Annotated[
     str | None,
     typer.Option(metavar="COLUMN", help="Hold out whole groups, such as patients.", rich_help_panel=SPLITTING),
 ]
-Time = Annotated[
+TimeOption = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="Hold out the latest rows.", rich_help_panel=SPLITTING)
 ]
-Split = Annotated[
+SplitOption = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="stratified (default), random, scaffold.", rich_help_panel=SPLITTING),
 ]
-Share = Annotated[float | None, typer.Option(metavar="X", help="Share of DATA (0.2).", rich_help_panel=SPLITTING)]
-Model = Annotated[
+ShareOption = Annotated[float | None, typer.Option(metavar="X", help="Share of DATA (0.2).", rich_help_panel=SPLITTING)]
+ModelOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
@@ -141,7 +145,7 @@ Model = Annotated[
         rich_help_panel=TRAINING,
     ),
 ]
-LossName = Annotated[
+LossNameOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
@@ -150,12 +154,16 @@ LossName = Annotated[
         rich_help_panel=TRAINING,
     ),
 ]
-Epochs = Annotated[int | None, typer.Option(min=1, metavar="N", help="Of the last stage.", rich_help_panel=TRAINING)]
-BatchSize = Annotated[int | None, typer.Option(min=2, metavar="N", help="Rows per step.", rich_help_panel=TRAINING)]
-Seed = Annotated[
+EpochsOption = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Of the last stage.", rich_help_panel=TRAINING)
+]
+BatchSizeOption = Annotated[
+    int | None, typer.Option(min=2, metavar="N", help="Rows per step.", rich_help_panel=TRAINING)
+]
+SeedOption = Annotated[
     int | None, typer.Option(min=0, metavar="N", help="Seed of all random numbers (0).", rich_help_panel=TRAINING)
 ]
-Settings = Annotated[
+SettingsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
@@ -164,7 +172,7 @@ Settings = Annotated[
         rich_help_panel=TRAINING,
     ),
 ]
-OtherModel = Annotated[
+OtherModelOption = Annotated[
     str | None,
     typer.Option(metavar="MODULE:CALLABLE", help="The --model of the training, where it is your own: it is imported."),
 ]
@@ -178,33 +186,33 @@ OVERRIDES = ("loss", "epochs", "batch_size", "seed")
 class JobOptions:
     """The options that make up a job, in the order of the help text."""
 
-    data: Source
-    target: Target = None
-    positive: Positive = None
-    column: Column = None
-    smiles: Smiles = None
-    on_error: OnError = None
-    kind: Kind = None
-    data_dir: DataDir = None
-    path: FilesColumn = None
-    root: Root = None
-    ending: Ending = None
-    size: Size = None
-    augment: Augmentation = None
-    width: Width = None
-    stem: Stem = None
-    pretrained: Pretrained = None
-    valid: Valid = None
-    group: Group = None
-    time: Time = None
-    split: Split = None
-    share: Share = None
-    model: Model = None
-    loss: LossName = None
-    epochs: Epochs = None
-    batch_size: BatchSize = None
-    seed: Seed = None
-    settings: Settings = None
+    data: SourceOption
+    target: TargetOption = None
+    positive: PositiveOption = None
+    column: ColumnOption = None
+    smiles: SmilesOption = None
+    on_error: OnErrorOption = None
+    kind: KindOption = None
+    data_dir: DataDirOption = None
+    path: FilesColumnOption = None
+    root: RootOption = None
+    ending: EndingOption = None
+    size: SizeOption = None
+    augment: AugmentationOption = None
+    width: WidthOption = None
+    stem: StemOption = None
+    pretrained: PretrainedOption = None
+    valid: ValidOption = None
+    group: GroupOption = None
+    time: TimeOption = None
+    split: SplitOption = None
+    share: ShareOption = None
+    model: ModelOption = None
+    loss: LossNameOption = None
+    epochs: EpochsOption = None
+    batch_size: BatchSizeOption = None
+    seed: SeedOption = None
+    settings: SettingsOption = None
 
     def job_table(self, **more: Any) -> dict[str, Any]:
         """Return the job as plain tables: those of a TOML file, or of the data, with the options.

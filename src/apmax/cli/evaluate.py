@@ -23,16 +23,16 @@ apmax evaluate runs/skin next_year/"""
 
 
 def evaluate_command(
-    directory: _options.Directory,
+    directory: _options.DirectoryOption,
     data: Annotated[
         Path, typer.Argument(metavar="DATA", help="csv, csv.gz or parquet with the target, or a folder per class.")
     ],
-    smiles: _options.OtherSmiles = None,
-    path: _options.OtherPath = None,
-    root: _options.OtherRoot = None,
-    ending: _options.OtherEnding = None,
+    smiles: _options.OtherSmilesOption = None,
+    path: _options.OtherPathOption = None,
+    root: _options.OtherRootOption = None,
+    ending: _options.OtherEndingOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    model: _options.OtherModel = None,
+    model: _options.OtherModelOption = None,
 ) -> None:
     """Measure a model on labelled rows: AP, AUPRC and AUROC with intervals, the no-skill AP, precision at k."""
     from apmax import workflows

@@ -25,7 +25,7 @@ apmax predict runs/own clients.csv --model my_networks:build --out scored.csv"""
 
 
 def predict_command(
-    directory: _options.Directory,
+    directory: _options.DirectoryOption,
     data: Annotated[
         Path, typer.Argument(metavar="DATA", help="csv, csv.gz, parquet, .smi, .sdf (molecules) or a folder (images).")
     ],
@@ -34,17 +34,17 @@ def predict_command(
     top: Annotated[int | None, typer.Option(min=1, metavar="K", help="Only the K best, best first.")] = None,
     name: Annotated[str, typer.Option(metavar="COLUMN", help="Name of the new column.")] = "score",
     by: Annotated[str | None, typer.Option(metavar="TARGET", help="Which of several targets to sort by.")] = None,
-    smiles: _options.OtherSmiles = None,
-    path: _options.OtherPath = None,
-    root: _options.OtherRoot = None,
-    ending: _options.OtherEnding = None,
+    smiles: _options.OtherSmilesOption = None,
+    path: _options.OtherPathOption = None,
+    root: _options.OtherRootOption = None,
+    ending: _options.OtherEndingOption = None,
     contact_sheet: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Draw the best-ranked images, true and false ones marked.")
     ] = None,
     on_error: Annotated[
         str, typer.Option(metavar="skip|raise", help="Leave out molecules and images that cannot be read, or stop.")
     ] = "skip",
-    model: _options.OtherModel = None,
+    model: _options.OtherModelOption = None,
 ) -> None:
     """Add a score to every row of a file; higher means more likely positive.
 

@@ -46,9 +46,7 @@ def reproduce_command(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where results and tables go.")] = Path("results"),
     work: Annotated[Path, typer.Option(metavar="DIR", help="Where runs keep checkpoints.")] = Path("out", "reproduce"),
     data_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="The data sets; else APMAX_DATA.")] = None,
-    only_tables: Annotated[
-        bool, typer.Option("--only-tables", help="Run nothing: write tables only.")
-    ] = False,
+    only_tables: Annotated[bool, typer.Option("--only-tables", help="Run nothing: write tables only.")] = False,
 ) -> None:
     """Run a table, figure or ablation of the paper, and compare it with the paper's numbers.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -116,6 +117,8 @@ def plan_job(table: Mapping[str, Any], overrides: Overrides | None = None, folde
     data_type = data_type_of(data)
     model = _read_model_config(_model_table(table, overrides), data_type)
     if model.pretrained is not None:
+        if not data_type.has_pretrained:
+            raise ValueError(f"pretrained is for networks of images; these data are of kind {data.kind}")
         model = replace(model, pretrained=str(find_file(model.pretrained, folders)))
     data_type.check_options(model.name, model.options, data_type.find_builder(model.name))
     run_table = {key: value for key, value in table.items() if key not in ("data", "model")}
@@ -135,7 +138,7 @@ def read_data_config(
         ValueError: No data or target, an unknown data type, or a key that is unknown or of another data type.
     """
     overrides = Overrides() if overrides is None else overrides
-    values = dict(table.get("data", {}))
+    values = copy.deepcopy(dict(table.get("data", {})))
     for keys, value in overrides.settings_of("data"):
         set_at_path(values, keys, value)
     if not values.get("train"):
@@ -203,7 +206,7 @@ def _guess_kind(values: Mapping[str, Any], folders: Sequence[Path]) -> str:
 
 
 def _model_table(table: Mapping[str, Any], overrides: Overrides) -> dict[str, Any]:
-    model = dict(table.get("model", {}))
+    model = copy.deepcopy(dict(table.get("model", {})))
     for keys, value in overrides.settings_of("model"):
         set_at_path(model, keys, value)
     return model
@@ -216,7 +219,7 @@ def _read_model_config(table: Mapping[str, Any], data_type: DataType[Any]) -> Mo
 
 
 def _override_model(model: ModelConfig, overrides: Overrides) -> ModelConfig:
-    table = {"name": model.name, **model.options}
+    table = copy.deepcopy({"name": model.name, **model.options})
     for keys, value in overrides.settings_of("model"):
         set_at_path(table, keys, value)
     return replace(model, name=table.pop("name"), options=table)

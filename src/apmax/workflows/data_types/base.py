@@ -254,6 +254,8 @@ class DataType(ABC, Generic[Config]):
     """Fields of the configuration that may differ when a saved model reads another file."""
     learns_from_rows: ClassVar[bool] = True
     """Whether the encoder is fitted to training rows; otherwise it exists before data are read."""
+    has_pretrained: ClassVar[bool] = False
+    """Whether its models can begin with a file of weights."""
     threads: ClassVar[int | None] = None
     """Number of threads that pays; None for all."""
 
@@ -341,13 +343,9 @@ class DataType(ABC, Generic[Config]):
         """Return the error message for a file none of whose rows can be read."""
         return f"none of {len(rows):,} rows can be read, such as {rows[0].value!r} ({rows[0].reason})"
 
-    def load_weights(self, network: nn.Module, path: str) -> str:  # noqa: ARG002 - overridden
-        """Load a file of pretrained weights into a new network and return a description.
-
-        Raises:
-            ValueError: The models of this type have no pretrained weights.
-        """
-        raise ValueError(f"pretrained is for networks of images; these data are of kind {self.config.kind}")
+    def load_weights(self, network: nn.Module, path: str) -> str:
+        """Load a file of pretrained weights into a new network and return a description."""
+        raise NotImplementedError(f"models of kind {self.config.kind} have no pretrained weights")
 
     @property
     def scoring_batch_size(self) -> int:

@@ -214,6 +214,7 @@ class ImageType(DataType[ImageData]):
     models: ClassVar[Mapping[str, Callable[..., nn.Module]]] = {name: _network(name) for name in MODELS}
     reading_options = ("path", "root", "ending")
     learns_from_rows = False
+    has_pretrained = True
 
     def fit_encoder(self, table: Any, excluded: Sequence[str]) -> ImageEncoder:  # noqa: ARG002 - nothing is fitted
         """Return the encoder."""
