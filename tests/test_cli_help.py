@@ -60,6 +60,7 @@ def test_help_does_not_import_torch():
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_public_names_are_there_when_asked_for():
     code = "import apmax, sys; assert 'torch' not in sys.modules; [getattr(apmax, n) for n in apmax.__all__]"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

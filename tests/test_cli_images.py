@@ -88,6 +88,7 @@ def test_job_file_does_it_again_to_the_bit(image_folder, tmp_path):
         assert (tmp_path / "again" / name).read_bytes() == (image_folder / "one" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_resumed_training_ends_like_one_that_was_not_stopped(image_folder, tmp_path):
     common = ["train", image_folder / "images", "--target", "malignant", "--loss", "ce", *SHORT_IMAGES[4:], "--quiet"]
     assert run(*common, "--epochs", 1, "--out", tmp_path / "a") == 0

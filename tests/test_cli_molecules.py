@@ -97,6 +97,7 @@ def test_evaluation_of_several_targets_is_by_target(molecule_folder, capsys):
     assert "row 5 'C(C'" in said.err
 
 
+@pytest.mark.slow
 def test_search_over_several_targets_is_by_their_mean_ap(molecule_folder, tmp_path):
     command = [
         "tune",

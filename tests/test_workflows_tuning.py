@@ -65,7 +65,7 @@ def test_malformed_space_is_refused(text):
 
 
 def test_best_trial_is_written_as_a_job_that_gives_its_value(data, tmp_path, capsys):
-    assert tune(data, tmp_path / "t", "--trials", 4) == 0
+    assert tune(data, tmp_path / "t", "--trials", 3) == 0
     shown = capsys.readouterr().out
     best = search_result(open_study(tmp_path / "t" / "study.db"), parse_space(SPACE[1::2]))
     assert f"{best.trials[0][1]:.4f}" in shown
@@ -77,6 +77,7 @@ def test_best_trial_is_written_as_a_job_that_gives_its_value(data, tmp_path, cap
     )
 
 
+@pytest.mark.slow
 def test_study_is_resumed(data, tmp_path):
     assert tune(data, tmp_path, "--trials", 2) == 0
     assert tune(data, tmp_path, "--trials", 5) == 1
@@ -91,6 +92,7 @@ def test_unknown_setting_is_refused_before_anything_is_trained(data, tmp_path, c
     assert not (tmp_path / "t").exists()
 
 
+@pytest.mark.slow
 def test_trial_behind_the_median_is_pruned(data, tmp_path):
     assert run(
         "tune", data, "--target", "y", "--loss", "ce", "--epochs", 6, "--space", "stages.0.lr=1e-9,1e-2",
