@@ -1,4 +1,4 @@
-"""Several models of different seeds, their scores averaged; and the whole run in one call."""
+"""Ensembles of models trained with different seeds, and `fit`, which trains one model or an ensemble."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from torch import Tensor, nn
 
 from apmax import validation
 from apmax.train.config import Run
-from apmax.train.files import read_records
-from apmax.train.heads import reset
-from apmax.train.loading import Data
+from apmax.train.data import Data
 from apmax.train.loop import epochs
-from apmax.train.randomness import mix, preserved
+from apmax.train.randomness import mix_seed, preserved_generators
 from apmax.train.records import Record
-from apmax.train.session import launch
+from apmax.train.run_directory import read_records
+from apmax.train.state import launch_fabric
+from apmax.train.weights import reset_modules
 
-MEMBER = 2
+_MEMBER_SEED = 2
 
 
 class Ensemble(nn.Module):
@@ -44,7 +44,7 @@ class Ensemble(nn.Module):
 
 
 class Result(NamedTuple):
-    """A finished run: the model (an `Ensemble` if several were asked for) and the records of all its epochs."""
+    """The result of `fit`: the model (an `Ensemble` if `run.ensemble > 1`) and the records of all epochs."""
 
     model: nn.Module
     records: list[Record]
@@ -59,10 +59,10 @@ def fit(
     resume: bool | str = False,
     progress: bool = False,
 ) -> Result:
-    """Train to the end and return the model with its records, those before a resume included.
+    """Train all epochs and return the model with its records, those before a resume included.
 
-    With `run.ensemble = k` the model given is the first of k; the others are copies of it, re-initialised by
-    their own seeds, and each has its own sub-directory `member-0`, `member-1`, …
+    With `run.ensemble = k` the given model is the first of k members; the others are copies of it, re-initialised by
+    their own seeds. Each member has its own sub-directory `member-0`, `member-1`, …
 
     >>> from torch.utils.data import TensorDataset
     >>> from apmax.train.config import Stage
@@ -73,29 +73,40 @@ def fit(
     >>> len(result.model.members), len(result.records)
     (3, 6)
     """
-    fabric = launch(run, directory)
-    models = members_of(model, run.ensemble, seed=run.seed)
+    fabric = launch_fabric(run, directory)
+    models = _make_members(model, run.ensemble, seed=run.seed)
     records: list[Record] = []
     for number, member in enumerate(models):
-        # The first member is the run without an ensemble, to the bit.
-        seed = mix(run.seed, MEMBER, number) >> 1 if number else run.seed
-        own = dataclasses.replace(run, seed=seed, ensemble=1)
-        place = None if directory is None else Path(directory) / (f"member-{number}" if run.ensemble > 1 else "")
+        # The first member has bit for bit the weights of the run without an ensemble.
+        seed = mix_seed(run.seed, _MEMBER_SEED, number) >> 1 if number else run.seed
+        member_run = dataclasses.replace(run, seed=seed, ensemble=1)
+        folder = None if directory is None else Path(directory) / (f"member-{number}" if run.ensemble > 1 else "")
         new = list(
-            epochs(member, data, own, directory=place, resume=resume, progress=progress, fabric=fabric, member=number)
+            epochs(
+                member,
+                data,
+                member_run,
+                directory=folder,
+                resume=resume,
+                progress=progress,
+                fabric=fabric,
+                member=number,
+            )
         )
         fabric.barrier()
-        records += new if place is None else read_records(place)
+        records += new if folder is None else read_records(folder)
     return Result(models[0] if run.ensemble == 1 else Ensemble(models).eval(), records)
 
 
-def members_of(model: nn.Module, count: int, *, seed: int) -> list[nn.Module]:
+def _make_members(model: nn.Module, count: int, *, seed: int) -> list[nn.Module]:
     """Return the model and `count - 1` re-initialised copies of it, the same for the same seed."""
     validation.whole("ensemble", count, 1)
     models = [model]
     for number in range(1, count):
-        with preserved(torch.device("cpu")):
-            again = copy.deepcopy(model)
-            reset(again, [name for name, _ in again.named_children()] or [""], seed=mix(seed, MEMBER, number))
-        models.append(again)
+        with preserved_generators(torch.device("cpu")):
+            copied = copy.deepcopy(model)
+            reset_modules(
+                copied, [name for name, _ in copied.named_children()] or [""], seed=mix_seed(seed, _MEMBER_SEED, number)
+            )
+        models.append(copied)
     return models
