@@ -25,7 +25,7 @@ from apmax.train.data import Data
 from apmax.train.display import format_record
 from apmax.train.errors import CheckpointError, DivergedError, NotWrittenError, Terminated
 from apmax.train.loop import epochs
-from apmax.train.recipes import RECIPES, sized_recipe
+from apmax.train.recipes import RECIPES, sized_recipe, table_recipe
 from apmax.train.records import EpochMetrics, Record, compute_metrics, nan_to_none
 from apmax.train.run_directory import read_records
 from apmax.train.scoring import predict
@@ -85,6 +85,7 @@ __all__ = [
     "run_to_toml",
     "save_checkpoint",
     "sized_recipe",
+    "table_recipe",
     "stage_from_table",
     "stage_to_table",
     "write_atomic",

@@ -136,3 +136,27 @@ def sized_recipe(
         ema=0.999 if batches * epochs >= 4000 else 0.99,
         patience=max(patience, epochs // 3),
     )
+
+
+def table_recipe(rows: int, positives: int, *, model: str = "mlp", batch_size: int | None = None) -> tuple[Stage, ...]:
+    """Return the default recipe for a table: about 4,000 steps of cross-entropy, then about 1,000 of AP + CE.
+
+    Args:
+        rows: Number of training rows.
+        positives: Number of positives among them.
+        model: "linear" has a ten times larger learning rate than networks.
+        batch_size: Rows per step; None for 128, or 64 below 2,048 rows.
+
+    >>> [(stage.name, stage.epochs, stage.sampler.num_pos) for stage in table_recipe(10_000, 200)]
+    [('ce', 51, 4), ('ap + ce', 13, 16)]
+    """
+    return sized_recipe(
+        rows,
+        positives,
+        steps=4000,
+        joint_steps=1000,
+        least_epochs=5,
+        batch_size=batch_size or (128 if rows >= 2048 else 64),
+        lr=1e-2 if model == "linear" else 1e-3,
+        patience=5,
+    )
