@@ -30,9 +30,11 @@ def quick(**parameters):
 
 def test_network_ranks_rows_that_no_linear_model_can():
     X, y = ring()
-    network = quick(epochs=20, random_state=0).fit(X[:400], y[:400])
     linear = APClassifier().fit(X[:400], y[:400])
-    network_ap, linear_ap = (average_precision_score(y[400:], m.decision_function(X[400:])) for m in (network, linear))
+    linear_ap = average_precision_score(y[400:], linear.decision_function(X[400:]))
+    # Single seeds vary between 0.86 and 0.99.
+    networks = [quick(epochs=40, random_state=seed).fit(X[:400], y[:400]) for seed in range(3)]
+    network_ap = np.mean([average_precision_score(y[400:], m.decision_function(X[400:])) for m in networks])
     assert network_ap > 0.9 > linear_ap + 0.3
 
 
@@ -228,9 +230,7 @@ def test_network_fitted_to_a_dense_table_scores_its_sparse_form_equally():
 @pytest.mark.parametrize(("name", "hidden"), [("mlp", None), ("linear", ())])
 def test_command_line_and_estimator_give_the_same_scores(name, hidden, tmp_path, monkeypatch):
     pd = pytest.importorskip("pandas")
-    from typer.testing import CliRunner
-
-    from apmax.cli.main import app
+    from commands import run
 
     X, y = ring(500, seed=3)
     X[:, 1] = np.exp(2 * X[:, 1])
@@ -238,8 +238,7 @@ def test_command_line_and_estimator_give_the_same_scores(name, hidden, tmp_path,
     monkeypatch.chdir(tmp_path)
     train = ["train", "rows.csv", "--target", "y", "--model", name, "--seed", "11", "--out", "model"]
     for arguments in (train, ["predict", "model", "rows.csv", "--out", "scored.csv"]):
-        result = CliRunner().invoke(app, arguments)
-        assert result.exit_code == 0, result.output
+        assert run(*arguments) == 0
     from_file = pd.read_csv("scored.csv")["score"].to_numpy()
     model = APClassifier(solver="adam", hidden=hidden, random_state=11, accelerator="cpu").fit(X, y)
     scores = model._network_scores(X)

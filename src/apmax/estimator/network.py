@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
 from apmax.data.scaling import RobustScale
-from apmax.data.splits import split_stratified
+from apmax.data.tables.splits import stratified as split_stratified
 from apmax.estimator.exact import column_moments
 from apmax.models.tables import build_table_model
 from apmax.train import Data, Optimizer, Record, Run, Sampler, Stage, fit, table_recipe
@@ -160,7 +160,7 @@ def solver_stages(
     """Return the table recipe with the options of `APClassifier`: cross-entropy, then `loss`.
 
     "ap" is trained together with cross-entropy, other losses alone; "ce" leaves the second stage out. With `epochs`
-    given the second stage has an eighth of them, at least 3.
+    given the second stage has an eighth of them, at least 3; the patience stays that of the recipe.
 
     >>> stages = solver_stages("focal", solver="adam", epochs=32, rows=4000, positives=100)
     >>> [(stage.name, stage.epochs) for stage in stages]
@@ -171,7 +171,7 @@ def solver_stages(
     if lr is None:
         lr = _SGD_LEARNING_RATE if solver == "sgd" else first.optimizer.lr
     if epochs is not None:
-        first = dataclasses.replace(first, epochs=epochs, patience=max(5, epochs // 3))
+        first = dataclasses.replace(first, epochs=epochs)
         second = dataclasses.replace(second, epochs=max(3, epochs // 8))
     if num_pos is not None:
         second = dataclasses.replace(second, sampler=dataclasses.replace(second.sampler, num_pos=num_pos))
