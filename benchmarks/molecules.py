@@ -34,9 +34,9 @@ def smiles(count: int) -> list[str]:
     """Return SMILES of `count` molecules, spread over HIV where it is at hand."""
     folder = os.environ.get("APMAX_DATA")
     if folder and (Path(folder) / "hiv" / "hiv.csv.gz").exists():
-        from apmax.data.molecules.table import read_table
+        from apmax.data import open_table
 
-        texts = read_table(Path(folder) / "hiv" / "hiv.csv.gz").smiles
+        texts: list[str] = open_table(Path(folder) / "hiv" / "hiv.csv.gz").read(["smiles"]).column("smiles").to_pylist()
         return texts[:: max(1, len(texts) // count)][:count]
     return [DRUGS[k % len(DRUGS)] for k in range(count)]
 

@@ -18,8 +18,8 @@ from apmax.data.images import decoding
 from apmax.data.images.augment import LARGE_IMAGES, SMALL_IMAGES
 from apmax.data.images.cache import content_key, decode_all
 from apmax.data.images.decoding import Decoder, WriteChunk, write_chunks
-from apmax.data.images.reading import augment_for, images_of, read_csv, read_folder
-from apmax.data.images.sets import DATASETS
+from apmax.data.images.reading import augment_for, image_dataset, read_csv, read_folder
+from apmax.data.images.sets import IMAGE_SETS
 from apmax.data.images.skin import HAM10000_FILE, ham10000, melanoma
 
 REAL = Path(os.environ.get("APMAX_DATA", "/nowhere"))
@@ -83,7 +83,7 @@ def test_key_depends_on_files_size_and_version(tmp_path, monkeypatch):
     others.append(content_key(files, Decoder(8)))
     Path(files[0]).unlink()
     others.append(content_key(files, Decoder(8)))
-    monkeypatch.setattr(caching, "VERSION", caching.VERSION + 1)
+    monkeypatch.setattr(caching, "DECODER_VERSION", caching.DECODER_VERSION + 1)
     others.append(content_key(files, Decoder(8)))
     assert len({key, *others}) == 7
 
@@ -104,7 +104,7 @@ def test_unreadable_images_are_all_named(tmp_path):
         str(tmp_path / "text.png"),
     ]
     (tmp_path / "text.png").write_text("no image")
-    reasons = r".*cut.jpg \(.*truncated.*gone.png \(no such file\); .*text.png \(cannot identify"
+    reasons = r".*cut.jpg' \(.*truncated.*gone.png' \(no such file\); .*text.png' \(cannot identify"
     with pytest.raises(ValueError, match="3 of 8 images cannot be read: " + reasons):
         decode_all(files, 8, cache=tmp_path / "cache")
 
@@ -113,11 +113,11 @@ def test_skipped_images_are_reported_and_the_rest_keeps_its_labels(tmp_path):
     files = some_files(tmp_path)
     files[1] = broken(tmp_path / "cut.jpg")
     labels = np.array([[1], [1], [0], [0], [1]], np.float32)
-    data, report = images_of(files, labels, size=8, cache=tmp_path / "cache", on_error="skip")
+    data, report = image_dataset(files, labels, size=8, cache=tmp_path / "cache", on_error="skip")
     assert data.names == [files[row] for row in (0, 2, 3, 4)]
     assert data.labels.tolist() == [1, 0, 0, 1]
     assert [int(red) for red in data.store.take(data.places)[:, 0, 0, 0]] == [0, 20, 30, 40]
-    assert [item.name for item in report.unreadable] == [files[1]]
+    assert [item.value for item in report.unreadable] == [files[1]]
     assert "cut.jpg" in report.lines()[0]
 
 
@@ -287,19 +287,19 @@ def write_table(path, header, rows):
 
 
 def test_table_of_paths_is_read(tmp_path):
-    some_files(tmp_path / "pictures", 3)
-    rows = [["pictures/2.png", 1, ""], ["pictures/0.png", "", ""], ["pictures/1.png", 0, 1]]
+    some_files(tmp_path / "pictures", 4)
+    rows = [["pictures/2.png", 1, ""], ["pictures/0.png", "", ""], ["pictures/1.png", 0, 1], ["pictures/3.png", "", 0]]
     write_table(tmp_path / "a.csv", ["path", "x", "y"], rows)
     data, report = read_csv(tmp_path / "a.csv", "x", size=8, cache=tmp_path / "cache")
     assert data.labels.tolist() == [1, 0]
     assert reds(data.store) == [20, 10]
-    assert report.unmeasured == 1
+    assert report.unmeasured == 2
     both, _ = read_csv(tmp_path / "a.csv", ["x", "y"], size=8, cache=tmp_path / "cache")
-    assert np.array_equal(both.labels, [[1, np.nan], [0, 1]], equal_nan=True)
+    assert np.array_equal(both.labels, [[1, np.nan], [0, 1], [np.nan, 0]], equal_nan=True)
 
 
 def test_typing_error_in_an_option_is_refused(tmp_path):
-    write_table(tmp_path / "a.csv", ["path", "x"], [["a.png", 1]])
+    write_table(tmp_path / "a.csv", ["path", "x"], [["a.png", 1], ["b.png", 0]])
     with pytest.raises(TypeError, match="worker"):
         read_csv(tmp_path / "a.csv", "x", worker=3)
 
@@ -337,7 +337,7 @@ def test_melanoma_reports_what_it_skips(tmp_path):
     melanoma_folder(tmp_path)
     broken(tmp_path / "melanoma" / "jpeg" / "train" / "ISIC_0000007.jpg")
     parts = melanoma(tmp_path, size=16, cache=tmp_path / "cache", on_error="skip")
-    assert [Path(item.name).stem for item in parts.report.unreadable] == ["ISIC_0000007"]
+    assert [Path(item.value).stem for item in parts.report.unreadable] == ["ISIC_0000007"]
 
 
 def write_ham10000(root):
@@ -376,10 +376,10 @@ def test_real_ham10000_has_its_counts():
     assert sum(int(part.labels.sum()) for part in (parts.train, parts.valid, parts.test)) == 1113
 
 
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", IMAGE_SETS)
 def test_absent_set_says_where_it_was_looked_for(name, tmp_path):
     with pytest.raises(FileNotFoundError, match=str(tmp_path)):
-        DATASETS[name](tmp_path)
+        IMAGE_SETS[name](tmp_path)
 
 
 def test_augmentation_follows_the_size():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import multiprocessing
 import os
 from dataclasses import fields
@@ -17,7 +16,6 @@ from apmax.data.molecules.building import build_chunks, ordered
 from apmax.data.molecules.cache import content_key, featurise_all
 from apmax.data.molecules.reading import read_molecules
 from apmax.data.molecules.store import Ragged, Store
-from apmax.data.molecules.table import read_table, stream
 
 SMILES = ["CCO", "c1ccccc1", "C(C", "[Na+].[Cl-]", "C[C@H](N)C(=O)O", "OCC", "CC1CC1C#N"]
 
@@ -150,48 +148,3 @@ def test_report_names_duplicates_and_conflicts(tmp_path):
     assert data.table_rows.tolist() == [0, 1, 2, 3]
     assert data.labels.tolist() == [1, 0, 0, 0]
     assert len(report.lines()) == 4
-
-
-def test_gzip_and_byte_order_mark_are_read(tmp_path):
-    file = tmp_path / "a.csv.gz"
-    with gzip.open(file, "wt", encoding="utf-8-sig") as stream_:
-        stream_.write('smiles,a,b\nC,1,\n"CC",true,0.0\n\n')
-    table = read_table(file, targets=["a", "b"])
-    assert table.smiles == ["C", "CC"]
-    assert np.array_equal(table.labels, [[1, np.nan], [1, 0]], equal_nan=True)
-
-
-def test_smi_takes_the_first_word(tmp_path):
-    file = tmp_path / "a.smi"
-    file.write_text("CCO ethanol\n\nCC\tethane gas\n")
-    assert read_table(file).smiles == ["CCO", "CC"]
-
-
-def test_parquet_is_read(tmp_path):
-    arrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    table = arrow.table({"smiles": ["C", "CC"], "active": [1, None]})
-    parquet.write_table(table, tmp_path / "a.parquet")
-    found = read_table(tmp_path / "a.parquet", targets=["active"])
-    assert found.smiles == ["C", "CC"]
-    assert np.array_equal(found.labels, [[1], [np.nan]], equal_nan=True)
-
-
-@pytest.mark.parametrize(
-    ("content", "targets", "message"),
-    [
-        ("smiles,active\nC,2\n", ["active"], "active must be 0, 1 or empty .* got '2' in row 0"),
-        ("smiles,active\nC,1\n", ["actve"], "did you mean 'active'"),
-        ("smiles,active\nC\n", ["active"], "row 0 has 1 cells"),
-    ],
-)
-def test_bad_table_is_an_error_that_says_where(tmp_path, content, targets, message):
-    (tmp_path / "a.csv").write_text(content)
-    with pytest.raises(ValueError, match=message):
-        read_table(tmp_path / "a.csv", targets=targets)
-
-
-def test_unknown_kind_of_file_is_refused(tmp_path):
-    (tmp_path / "a.xlsx").write_text("")
-    with pytest.raises(ValueError, match="must end in"):
-        list(stream(tmp_path / "a.xlsx", ["smiles"]))

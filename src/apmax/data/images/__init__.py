@@ -5,32 +5,33 @@ from apmax.data.images.cifar import cifar10, cifar100
 from apmax.data.images.contact_sheet import contact_sheet, contact_sheet_of_files
 from apmax.data.images.dataset import ImageDataset
 from apmax.data.images.folder import ImageFolder
-from apmax.data.images.parts import ImageParts, Report
-from apmax.data.images.reading import augment_for, images_of, read_csv, read_folder
-from apmax.data.images.sets import DATASETS
+from apmax.data.images.parts import ImageParts, ImageReport, describe_ignored
+from apmax.data.images.reading import augment_for, image_dataset, read_csv, read_folder
+from apmax.data.images.sets import IMAGE_SETS
 from apmax.data.images.skin import ham10000, melanoma
 from apmax.data.images.store import ImageStore
 
 __all__ = [
     "CIFAR",
-    "DATASETS",
     "IMAGENET",
+    "IMAGE_SETS",
     "LARGE_IMAGES",
     "SMALL_IMAGES",
     "Augment",
     "ImageDataset",
     "ImageFolder",
     "ImageParts",
+    "ImageReport",
     "ImageStore",
     "Normalise",
-    "Report",
     "augment_for",
     "cifar10",
     "cifar100",
     "contact_sheet",
     "contact_sheet_of_files",
+    "describe_ignored",
     "ham10000",
-    "images_of",
+    "image_dataset",
     "melanoma",
     "read_csv",
     "read_folder",

@@ -14,12 +14,12 @@ import numpy as np
 
 from apmax import extras, validation
 from apmax.data.caching import cache_directory, filled_beside, with_progress
-from apmax.data.images.decoding import FITS, Decoder, Unreadable, WriteChunk, write_chunks
+from apmax.data.images.decoding import FITS, Decoder, WriteChunk, write_chunks
 from apmax.data.images.store import ImageStore
+from apmax.data.reading import ON_ERROR, UnreadableRow, describe_unreadable
 
-VERSION = 1
+DECODER_VERSION = 1
 """Of how files become pixels: to be raised with every change of `Decoder`."""
-ON_ERROR = ("raise", "skip")
 _PIXELS, _UNREADABLE = "pixels.npy", "unreadable.json"
 
 
@@ -28,13 +28,13 @@ class Decoded:
     """All images, black where a file could not be read, and those files."""
 
     store: ImageStore
-    unreadable: list[Unreadable]
+    unreadable: list[UnreadableRow]
 
 
 def content_key(paths: Sequence[str], decoder: Decoder) -> str:
     """Return the name of the cache of these files: another path, length, time of change or size, another name."""
     pillow = extras.load("PIL", "images").__version__
-    digest = blake2b(f"{VERSION} {pillow} {decoder.size} {decoder.fit}".encode(), digest_size=16)
+    digest = blake2b(f"{DECODER_VERSION} {pillow} {decoder.size} {decoder.fit}".encode(), digest_size=16)
     for path in paths:
         try:
             state = Path(path).stat()
@@ -82,26 +82,16 @@ def decode_all(
     place = folder / f"images-{content_key(paths, decoder)}"
     if not place.exists():
         _write(place, paths, decoder, workers=workers, progress=progress)
-    unreadable = [Unreadable(**entry) for entry in json.loads((place / _UNREADABLE).read_text(encoding="utf-8"))]
+    entries = json.loads((place / _UNREADABLE).read_text(encoding="utf-8"))
+    unreadable = [UnreadableRow(*entry.values()) for entry in entries]
     if unreadable and (on_error == "raise" or len(unreadable) == len(paths)):
-        hint = "; on_error='skip' (--on-error skip) leaves them out" if len(unreadable) < len(paths) else ""
-        raise ValueError(describe_unreadable(unreadable, len(paths)) + hint)
+        hint = "; on_error='skip' leaves them out" if len(unreadable) < len(paths) else ""
+        raise ValueError(describe_unreadable(unreadable, len(paths), "images") + hint)
     return Decoded(ImageStore.open(place / _PIXELS), unreadable)
 
 
-def describe_unreadable(unreadable: Sequence[Unreadable], total: int, *, most: int = 5) -> str:
-    """Return what could not be read, by name and with the reason; the first few.
-
-    >>> describe_unreadable([Unreadable(7, "b.png", "no such file")], 10)
-    '1 of 10 images cannot be read: b.png (no such file)'
-    """
-    shown = "; ".join(f"{item.name or '(empty)'} ({item.reason})" for item in unreadable[:most])
-    more = f"; and {len(unreadable) - most} more" if len(unreadable) > most else ""
-    return f"{len(unreadable)} of {total} images cannot be read: {shown}{more}"
-
-
 def _write(place: Path, paths: Sequence[str], decoder: Decoder, *, workers: int, progress: bool | None) -> None:
-    def size(chunk: tuple[int, list[Unreadable]]) -> int:
+    def size(chunk: tuple[int, list[UnreadableRow]]) -> int:
         return chunk[0]
 
     with filled_beside(place) as beside:

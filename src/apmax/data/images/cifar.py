@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from apmax import validation
+from apmax.data.download import data_directory, fetch
 from apmax.data.images.archives import CIFAR10, CIFAR100, Archive, find_archive, read_archive
 from apmax.data.images.augment import CIFAR, SMALL_IMAGES
 from apmax.data.images.dataset import ImageDataset
 from apmax.data.images.imbalance import PAPERS_KEEP, imbalanced_rows
 from apmax.data.images.parts import ImageParts
-from apmax.data.sources import data_directory, fetch
 
 AUTHORS_FILE = "cifar10/cifar10_imbalanced.npz"
 SELECTIONS = ("auto", "authors", "seeded")

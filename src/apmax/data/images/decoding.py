@@ -13,20 +13,12 @@ import numpy as np
 from apmax import extras
 from apmax.data.caching import ordered
 from apmax.data.images.store import Pixels
+from apmax.data.reading import UnreadableRow
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 FITS = ("stretch", "crop")
 CHUNK = 32
 """Files that a process decodes at a time."""
-
-
-@dataclass(frozen=True)
-class Unreadable:
-    """A file that could not be decoded, and why."""
-
-    row: int
-    name: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -79,18 +71,18 @@ Part = tuple[int, Sequence[str]]
 """The row of the first file, and the files."""
 
 
-def decoded(decoder: Decoder, part: Part) -> Iterator[tuple[int, Pixels | Unreadable]]:
+def decoded(decoder: Decoder, part: Part) -> Iterator[tuple[int, Pixels | UnreadableRow]]:
     """Yield the row of each file with its pixels, or with why it has none."""
     first, paths = part
     for row, path in enumerate(paths, start=first):
         yield row, _pixels_of(decoder, row, path)
 
 
-def _pixels_of(decoder: Decoder, row: int, path: str) -> Pixels | Unreadable:
+def _pixels_of(decoder: Decoder, row: int, path: str) -> Pixels | UnreadableRow:
     try:
         return decoder(path)
     except Exception as error:  # Pillow's decoders raise whatever a damaged file leads them to
-        return Unreadable(row, path, _reason(error, path))
+        return UnreadableRow(row, path, _reason(error, path))
 
 
 @dataclass(frozen=True)
@@ -101,13 +93,13 @@ class WriteChunk:
     file: Path
     offset: int
 
-    def __call__(self, part: Part) -> tuple[int, list[Unreadable]]:
+    def __call__(self, part: Part) -> tuple[int, list[UnreadableRow]]:
         """Return how many files there were, and those that could not be read; their places stay black."""
         failed = []
         each = self.decoder.size**2 * 3
         with self.file.open("r+b") as file:
             for row, found in decoded(self.decoder, part):
-                if isinstance(found, Unreadable):
+                if isinstance(found, UnreadableRow):
                     failed.append(found)
                     continue
                 file.seek(self.offset + row * each)
@@ -122,7 +114,7 @@ class Images:
     total: int
     rows: list[int]
     pixels: list[Pixels]
-    unreadable: list[Unreadable]
+    unreadable: list[UnreadableRow]
 
     def __add__(self, other: Images) -> Images:
         return Images(
@@ -142,8 +134,8 @@ class DecodeChunk:
     def __call__(self, part: Part) -> Images:
         """Return what could be read and what could not."""
         found = list(decoded(self.decoder, part))
-        good = [(row, pixels) for row, pixels in found if not isinstance(pixels, Unreadable)]
-        bad = [item for _, item in found if isinstance(item, Unreadable)]
+        good = [(row, pixels) for row, pixels in found if not isinstance(pixels, UnreadableRow)]
+        bad = [item for _, item in found if isinstance(item, UnreadableRow)]
         return Images(len(part[1]), [row for row, _ in good], [pixels for _, pixels in good], bad)
 
 
@@ -160,7 +152,7 @@ def _reason(error: Exception, path: str) -> str:
 
 def write_chunks(
     write: WriteChunk, paths: Sequence[str], *, workers: int = 1
-) -> Iterator[tuple[int, list[Unreadable]]]:
+) -> Iterator[tuple[int, list[UnreadableRow]]]:
     """Yield what `write` returns for every chunk, in order, computed by `workers` processes.
 
     A process that dies (out of memory, killed, a crash in a decoder) is an error here and not a hang.

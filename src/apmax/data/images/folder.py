@@ -9,13 +9,14 @@ from typing import Any
 
 from apmax import extras
 from apmax.data.images.listing import list_images
+from apmax.data.reading import RowSource, list_names
 
 PATH = "path"
 CHUNK_ROWS = 2**16
 
 
-class ImageFolder:
-    """The images of a folder, read as `apmax.data.tables.Source` reads a file.
+class ImageFolder(RowSource):
+    """The images of a folder as rows: the path of each, and a column per target class.
 
     Args:
         path: The folder.
@@ -31,8 +32,6 @@ class ImageFolder:
         FileNotFoundError: No such folder.
         ValueError: It has no images, or a target is called "path".
     """
-
-    delimiter = ","
 
     def __init__(self, path: str | os.PathLike[str], targets: Sequence[str] = ()) -> None:
         self.path = Path(path)
@@ -64,6 +63,27 @@ class ImageFolder:
             table = arrow.table(found)
             yield table if columns is None else table.select(list(columns))
 
-    def read(self, columns: Sequence[str] | None = None) -> Any:
-        """Return all images as one `pyarrow.Table`."""
-        return extras.load("pyarrow", "tables").concat_tables(self.chunks(columns))
+    def check_column(self, name: str, argument: str) -> None:
+        """Raise unless there is a column `name`: "path", or a target class that has a folder."""
+        if name in self.columns:
+            return
+        if argument != "target":
+            raise ValueError(
+                f"{argument}: {self.path} is a folder and has no column {name!r}: list its images in a csv that has one"
+            )
+        folders = (
+            f"its folders are {list_names(self.classes)}"
+            if self.classes
+            else ("it has none: sort the images into a folder per class, or list them in a csv")
+        )
+        raise ValueError(f"target: {self.path} has no folder {name!r} of that class; {folders}")
+
+    def check_class(self, name: str) -> None:
+        """Raise unless there are images of that class, and of another."""
+        positives, negatives = self.count(name)
+        if not positives:
+            raise ValueError(f"target: the folder {name!r} of {self.path} has no images")
+        if not negatives:
+            raise ValueError(
+                f"target: {self.path} has images of {name!r} only; put the negatives into another folder beside it"
+            )

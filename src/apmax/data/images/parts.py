@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from apmax.data.images.cache import describe_unreadable
 from apmax.data.images.dataset import ImageDataset
-from apmax.data.images.decoding import Unreadable
+from apmax.data.reading import UnreadableRow, describe_unreadable
+from apmax.data.targets import Targets
 
 
 @dataclass(frozen=True)
-class Report:
+class ImageReport:
     """What became of the files.
 
     Attributes:
@@ -20,16 +20,18 @@ class Report:
         unreadable: Those that could not be decoded.
         unmeasured: Rows of a table that have no label and are left out.
         ignored: Files of a folder that are no images by their name.
+        targets: The meaning of the labels, where they were read from a file.
     """
 
     total: int
-    unreadable: list[Unreadable] = field(default_factory=list)
+    unreadable: list[UnreadableRow] = field(default_factory=list)
     unmeasured: int = 0
     ignored: list[str] = field(default_factory=list)
+    targets: Targets | None = None
 
     def lines(self) -> list[str]:
         """Return what a person should know, a line each; nothing if all is well."""
-        lines = [describe_unreadable(self.unreadable, self.total)] if self.unreadable else []
+        lines = [describe_unreadable(self.unreadable, self.total, "images")] if self.unreadable else []
         if self.unmeasured:
             lines.append(
                 f"{self.unmeasured} {'image has' if self.unmeasured == 1 else 'images have'} no label: left out"
@@ -63,4 +65,4 @@ class ImageParts:
     train: ImageDataset
     valid: ImageDataset
     test: ImageDataset
-    report: Report | None = None
+    report: ImageReport | None = None

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from apmax import validation
+from apmax.data import parsing
 from apmax.data.images.augment import IMAGENET, LARGE_IMAGES, SMALL_IMAGES, Augment, Normalise
 from apmax.data.images.cache import decode_all
 from apmax.data.images.dataset import ImageDataset
 from apmax.data.images.listing import list_images
-from apmax.data.images.parts import Report
-from apmax.data.molecules.table import read_table
+from apmax.data.images.parts import ImageReport
+from apmax.data.reading import open_table
+from apmax.data.splits import Labels
+from apmax.data.targets import Targets, read_labelled
 
-Labels = npt.NDArray[np.float32]
 _LARGE = 64
 
 
@@ -34,7 +36,7 @@ def read_folder(
     size: int = 224,
     normalise: Normalise = IMAGENET,
     **options: Any,
-) -> tuple[ImageDataset, Report]:
+) -> tuple[ImageDataset, ImageReport]:
     """Return the images of a folder that has one folder per class.
 
     Args:
@@ -64,26 +66,30 @@ def read_folder(
     labels = [[float(own == target) for target in wanted] for _, own in marked]
     unmeasured, ignored = len(listing.files) - len(files), listing.ignored
     table = np.array(labels, dtype=np.float32)
-    return images_of(files, table, size=size, normalise=normalise, unmeasured=unmeasured, ignored=ignored, **options)
+    return image_dataset(
+        files, table, size=size, normalise=normalise, unmeasured=unmeasured, ignored=ignored, **options
+    )
 
 
 def read_csv(
     path: str | PathLike[str],
-    targets: str | Sequence[str],
+    targets: str | Sequence[str] | Targets,
     *,
+    positive: str | None = None,
     column: str = "path",
     root: str | PathLike[str] | None = None,
     ending: str = "",
     size: int = 224,
     normalise: Normalise = IMAGENET,
     **options: Any,
-) -> tuple[ImageDataset, Report]:
+) -> tuple[ImageDataset, ImageReport]:
     """Return the images that a csv, csv.gz or parquet file names.
 
     Args:
         path: The table.
-        targets: One column of labels or several: 0 or 1, empty where not measured. Of one column's rows those
-            without a label are left out.
+        targets: One target column or several: two values each, empty where not measured (see `Target`); or the
+            `targets` of another file's report. Rows without any label are left out.
+        positive: The value of the positives; may be None for such as 0/1, no/yes, inactive/active.
         column: The column of paths.
         root: What the paths begin at; by default the table's folder.
         ending: Added to every path, as ".jpg" where the table has bare names.
@@ -95,24 +101,27 @@ def read_csv(
         The data set, in the order of the table and not augmented (see `ImageDataset.subset`), and a report.
 
     Raises:
-        ValueError: No such column, a label other than 0 and 1, or an image that cannot be read (unless
+        ValueError: A column is missing, a target has not two values, or an image cannot be read (unless
             `on_error="skip"`).
         FileNotFoundError: No such table.
     """
-    wanted = [targets] if isinstance(targets, str) else list(targets)
-    if not wanted:
+    given = [targets] if isinstance(targets, str) else targets
+    if not isinstance(given, Targets) and not given:
         raise ValueError("targets must name at least one column of labels")
-    table = read_table(path, column, targets=wanted)
+    source = open_table(path)
+    source.check_column(column, "column")
+    table, labels, fitted = read_labelled(source, given, [column], positive=positive)
     base = Path(path).parent if root is None else Path(root)
-    known = np.asarray(~np.isnan(table.labels).all(axis=1))
-    files = [str(base / f"{name}{ending}") for name, good in zip(table.smiles, known, strict=True) if good]
+    known = np.asarray(~np.isnan(labels).all(axis=1))
+    names = parsing.cells(table.column(column))
+    files = [str(base / f"{name}{ending}") for name, good in zip(names, known, strict=True) if good]
     if not files:
-        raise ValueError(f"{path} has no row with a label in {', '.join(wanted)}")
-    unmeasured = int((~known).sum())
-    return images_of(files, table.labels[known], size=size, normalise=normalise, unmeasured=unmeasured, **options)
+        raise ValueError(f"{path} has no row with a label in {', '.join(fitted.names)}")
+    data, report = image_dataset(files, labels[known], size=size, normalise=normalise, **options)
+    return data, replace(report, unmeasured=int((~known).sum()), targets=fitted)
 
 
-def images_of(
+def image_dataset(
     files: Sequence[str],
     labels: Labels | None = None,
     *,
@@ -121,10 +130,10 @@ def images_of(
     unmeasured: int = 0,
     ignored: Sequence[str] = (),
     **options: Any,
-) -> tuple[ImageDataset, Report]:
+) -> tuple[ImageDataset, ImageReport]:
     """Return the images of these files, with labels (n, tasks) or without, and a report.
 
-    >>> images_of([], size=32)
+    >>> image_dataset([], size=32)
     Traceback (most recent call last):
     ...
     ValueError: paths must name at least one image, got none
@@ -133,4 +142,4 @@ def images_of(
     lost = {item.row for item in decoded.unreadable}
     places = [row for row in range(len(files)) if row not in lost]
     data = ImageDataset(decoded.store, labels, places=places, normalise=normalise, names=files)
-    return data, Report(len(files), decoded.unreadable, unmeasured, list(ignored))
+    return data, ImageReport(len(files), decoded.unreadable, unmeasured, list(ignored))

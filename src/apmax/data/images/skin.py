@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from apmax import validation
+from apmax.data.download import locate
 from apmax.data.images.augment import IMAGENET, SMALL_IMAGES
 from apmax.data.images.dataset import ImageDataset
 from apmax.data.images.parts import ImageParts
 from apmax.data.images.reading import augment_for, read_csv
-from apmax.data.sources import locate
-from apmax.data.splits import stratified_split
+from apmax.data.splits import Split
 
 HAM10000_FILE = "ham10000/ham10000_32.npz"
 MELANOMA_TABLE = "melanoma/train.csv"
@@ -88,7 +88,7 @@ def melanoma(
     root, ending = found
     data, report = read_csv(table, "target", column="image_name", root=root, ending=ending, size=size, **options)
     data.seed = seed
-    split = stratified_split(data.labels, seed=split_seed)
+    split = Split.stratified(data.labels, seed=split_seed)
     augment = replace(augment_for(size), upside_down=True)
     train = data.subset(split.train, augment=augment)
     return ImageParts(train, data.subset(split.valid), data.subset(split.test), report)

@@ -4,25 +4,28 @@ from apmax.data.molecules.batch import MoleculeBatch
 from apmax.data.molecules.building import build_chunks
 from apmax.data.molecules.cache import featurise_all
 from apmax.data.molecules.dataset import Molecule, MoleculeDataset
-from apmax.data.molecules.reading import Report, read_molecules
-from apmax.data.molecules.scaffolds import scaffold_split
-from apmax.data.molecules.sets import DATASETS, load
-from apmax.data.molecules.table import read_table
+from apmax.data.molecules.reading import MoleculeReport, molecule_dataset, read_molecules
+from apmax.data.molecules.scaffolds import scaffold_split, scaffolds
+from apmax.data.molecules.sets import MOLECULE_SETS, MoleculeParts, load_molecules
+from apmax.data.molecules.store import Store
 from apmax.data.molecules.vocabulary import FEATURISER_VERSION, dense_atoms, dense_bonds
 
 __all__ = [
-    "DATASETS",
     "FEATURISER_VERSION",
+    "MOLECULE_SETS",
     "Molecule",
     "MoleculeBatch",
     "MoleculeDataset",
-    "Report",
+    "MoleculeParts",
+    "MoleculeReport",
+    "Store",
     "build_chunks",
     "dense_atoms",
     "dense_bonds",
     "featurise_all",
-    "load",
+    "load_molecules",
+    "molecule_dataset",
     "read_molecules",
-    "read_table",
     "scaffold_split",
+    "scaffolds",
 ]

@@ -12,9 +12,10 @@ import numpy as np
 from apmax.data.caching import ordered
 from apmax.data.molecules import descriptors
 from apmax.data.molecules.cliques import JunctionTree, junction_tree
-from apmax.data.molecules.featurise import Unreadable, featurise, fingerprint, read
+from apmax.data.molecules.featurise import featurise, fingerprint, read
 from apmax.data.molecules.store import Array, Levels, Ragged, Store, narrow
 from apmax.data.molecules.vocabulary import ATOM_FIELDS, BOND_FIELDS
+from apmax.data.reading import UnreadableRow
 
 CHUNK = 512
 """Molecules that a process reads at a time: many enough that sending them back costs nothing, few for the memory."""
@@ -25,7 +26,7 @@ class Chunk:
     """Some rows of a table: what could be read, and what could not."""
 
     store: Store
-    unreadable: list[Unreadable]
+    unreadable: list[UnreadableRow]
 
 
 def build_chunk(first: int, smiles: Sequence[str], *, levels: bool = False, identify: bool = True) -> Chunk:
@@ -37,7 +38,7 @@ def build_chunk(first: int, smiles: Sequence[str], *, levels: bool = False, iden
     >>> chunk.store.rows.tolist(), chunk.unreadable[0].row, chunk.unreadable[0].reason
     ([10, 12], 11, 'SMILES Parse Error: extra open parentheses')
     """
-    unreadable: list[Unreadable] = []
+    unreadable: list[UnreadableRow] = []
     rows: list[int] = []
     identity: list[int] = []
     atom_ids: dict[Any, int] = {}
@@ -51,7 +52,7 @@ def build_chunk(first: int, smiles: Sequence[str], *, levels: bool = False, iden
         try:
             molecule = read(text)
         except ValueError as error:
-            unreadable.append(Unreadable(row, text, str(error)))
+            unreadable.append(UnreadableRow(row, text, str(error)))
             continue
         graph = featurise(molecule)
         rows.append(row)

@@ -12,11 +12,10 @@ from pathlib import Path
 from apmax import extras, validation
 from apmax.data.caching import cache_directory, filled_beside, with_progress
 from apmax.data.molecules.building import CHUNK, Chunk, build_chunks
-from apmax.data.molecules.featurise import Unreadable
 from apmax.data.molecules.store import Store
 from apmax.data.molecules.vocabulary import FEATURISER_VERSION
+from apmax.data.reading import ON_ERROR, UnreadableRow, describe_unreadable
 
-ON_ERROR = ("skip", "raise")
 _UNREADABLE = "unreadable.json"
 
 
@@ -25,7 +24,7 @@ class Featurised:
     """The molecules that could be read, and those that could not."""
 
     store: Store
-    unreadable: list[Unreadable]
+    unreadable: list[UnreadableRow]
 
 
 def content_key(smiles: Sequence[str], *, levels: bool = False) -> str:
@@ -74,24 +73,15 @@ def featurise_all(
     place = folder / f"molecules-{content_key(smiles, levels=levels)}"
     if not place.exists():
         _write(place, smiles, levels=levels, workers=workers if len(smiles) > 2 * CHUNK else 1, progress=progress)
-    unreadable = [Unreadable(**entry) for entry in json.loads((place / _UNREADABLE).read_text(encoding="utf-8"))]
+    entries = json.loads((place / _UNREADABLE).read_text(encoding="utf-8"))
+    unreadable = [UnreadableRow(*entry.values()) for entry in entries]
+    message = describe_unreadable(unreadable, len(smiles), "molecules")
     if unreadable and on_error == "raise":
-        raise ValueError(describe_unreadable(unreadable, len(smiles)))
+        raise ValueError(message)
     store = Store.open(place)
     if len(store) == 0:
-        raise ValueError(f"smiles: no molecule could be read. {describe_unreadable(unreadable, len(smiles))}")
+        raise ValueError(f"smiles: no molecule could be read. {message}")
     return Featurised(store, unreadable)
-
-
-def describe_unreadable(unreadable: Sequence[Unreadable], total: int, *, most: int = 5) -> str:
-    """Return what could not be read, by row and with RDKit's reason; the first few.
-
-    >>> describe_unreadable([Unreadable(7, "C(C", "extra open parentheses")], 10)
-    "1 of 10 molecules cannot be read: row 7 'C(C' (extra open parentheses)"
-    """
-    shown = "; ".join(f"row {item.row} {item.smiles!r} ({item.reason})" for item in unreadable[:most])
-    more = f"; and {len(unreadable) - most} more" if len(unreadable) > most else ""
-    return f"{len(unreadable)} of {total} molecules cannot be read: {shown}{more}"
 
 
 def _write(place: Path, smiles: Sequence[str], *, levels: bool, workers: int, progress: bool | None) -> None:

@@ -28,15 +28,6 @@ class Graph:
     ends: list[tuple[int, int]]
 
 
-@dataclass(frozen=True)
-class Unreadable:
-    """A molecule that RDKit refused: its row in the table, its text, and RDKit's reason."""
-
-    row: int
-    smiles: str
-    reason: str
-
-
 @cache
 def chemistry() -> Any:
     """Return `rdkit.Chem`, or say which extra brings it."""

@@ -8,7 +8,7 @@ from apmax import extras
 from apmax.data.caching import ordered
 from apmax.data.molecules.building import CHUNK
 from apmax.data.molecules.featurise import read
-from apmax.data.splits import EIGHTY_TEN_TEN, Split, grouped_split
+from apmax.data.splits import EIGHTY_TEN_TEN, Split
 
 
 def scaffold(smiles: str) -> str:
@@ -33,13 +33,13 @@ def scaffolds(smiles: Sequence[str], *, workers: int = 2) -> list[str]:
 
 
 def scaffold_split(smiles: Sequence[str], fractions: Sequence[float] = EIGHTY_TEN_TEN, *, workers: int = 2) -> Split:
-    """Return the split in which no scaffold is in two parts, by MoleculeNet's rule (see `grouped_split`).
+    """Return the split in which no scaffold is in two parts, by MoleculeNet's rule (see `Split.by_group`).
 
     >>> split = scaffold_split(["c1ccccc1", "Cc1ccccc1", "Oc1ccccc1", "C1CCCCC1", "CC1CCNCC1"], (0.6, 0.2, 0.2))
     >>> split.train.tolist(), split.valid.tolist(), split.test.tolist()
     ([0, 1, 2], [4], [3])
     """
-    return grouped_split(scaffolds(smiles, workers=workers), fractions)
+    return Split.by_group(scaffolds(smiles, workers=workers), fractions)
 
 
 def _scaffolds(smiles: list[str]) -> list[str]:

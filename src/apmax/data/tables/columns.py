@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from apmax import extras
+from apmax.data import parsing
+from apmax.data.parsing import Numbers
 from apmax.data.scaling import RobustScale
-from apmax.data.tables import parsing
-from apmax.data.tables.parsing import Numbers
-from apmax.data.tables.report import Report
+from apmax.data.tables.report import EncodingReport
 
 pa = extras.load("pyarrow", "tables")
 pc = extras.load("pyarrow.compute", "tables")
@@ -44,7 +44,7 @@ class Number:
         scale = RobustScale.fit(values[known])
         return Number(name, scale.median, scale.scale, indicator=not known.all())
 
-    def encode(self, column: Any, report: Report) -> list[Numbers]:
+    def encode(self, column: Any, report: EncodingReport) -> list[Numbers]:
         """Return the scaled numbers and, where training had missing values, 1 for missing."""
         values, unreadable = parsing.numbers(column)
         report.add_unreadable(self.name, unreadable)
@@ -83,7 +83,7 @@ class Category:
         rare = tuple(each["values"] for each in counted[len(kept) :][:MOST_RARE])
         return Category(name, kept, rare, text.null_count > 0)
 
-    def encode(self, column: Any, report: Report) -> list[Numbers]:
+    def encode(self, column: Any, report: EncodingReport) -> list[Numbers]:
         """Return the codes."""
         text = parsing.words(column)
         found = pc.index_in(text, pa.array(self.values, pa.string()))
@@ -119,13 +119,13 @@ class Date:
     @staticmethod
     def fit(name: str, column: Any) -> Date:
         """Learn the format, the span and whether times of day are given."""
-        form = "iso" if parsing.is_date(column) else parsing.date_format(parsing.words(column)) or "iso"
+        form = parsing.column_date_format(column)
         values, _ = parsing.seconds(column, form)
         known = values[~np.isnan(values)]
         scale = RobustScale.fit(known)
         return Date(name, form, scale.median, scale.scale, bool((known % DAY != 0).any()), len(known) < len(values))
 
-    def encode(self, column: Any, report: Report) -> list[Numbers]:
+    def encode(self, column: Any, report: EncodingReport) -> list[Numbers]:
         """Return the scaled moment and sine and cosine of each cycle; all 0 where missing, with an indicator."""
         values, unreadable = parsing.seconds(column, self.format)
         report.add_unreadable(self.name, unreadable)

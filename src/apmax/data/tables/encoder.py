@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from apmax import extras
+from apmax.data.reading import list_names
 from apmax.data.tables.columns import KINDS, Column, read_column, write_column
 from apmax.data.tables.inference import DROP, role
-from apmax.data.tables.report import Report
+from apmax.data.tables.report import EncodingReport
 
 pa = extras.load("pyarrow", "tables")
 
@@ -55,7 +56,7 @@ class TableEncoder:
         roles = dict(roles or {})
         for name in roles:
             if name not in table.column_names:
-                raise ValueError(f"there is no column {name!r}; the columns are {shown(table.column_names)}")
+                raise ValueError(f"there is no column {name!r}; the columns are {list_names(table.column_names)}")
         excluded = set(without)
         columns: list[Column] = []
         left_out: dict[str, str] = {}
@@ -83,7 +84,7 @@ class TableEncoder:
         """The table's columns that are read."""
         return [column.name for column in self.columns]
 
-    def encode(self, table: Any, report: Report | None = None) -> Tensor:
+    def encode(self, table: Any, report: EncodingReport | None = None) -> Tensor:
         """Return the rows as float32, (rows, len(sizes)): scaled numbers, and codes of categories as whole numbers.
 
         What was strange is added to `report`.
@@ -91,13 +92,13 @@ class TableEncoder:
         Raises:
             ValueError: None of the columns is there.
         """
-        report = Report() if report is None else report
+        report = EncodingReport() if report is None else report
         present = set(table.column_names)
         absent = [name for name in self.names if name not in present]
         if len(absent) == len(self.names):
             raise ValueError(
-                f"none of the columns that were trained on is there: they are {shown(self.names)}, "
-                f"these are {shown(table.column_names)}"
+                f"none of the columns that were trained on is there: they are {list_names(self.names)}, "
+                f"these are {list_names(table.column_names)}"
             )
         report.absent = absent
         report.rows += table.num_rows
@@ -123,14 +124,3 @@ class TableEncoder:
     def summary(self) -> dict[str, list[str]]:
         """Return the names of the columns by kind."""
         return {kind: [column.name for column in self.columns if column.kind == kind] for kind in KINDS}
-
-
-def shown(names: Iterable[str], most: int = 8) -> str:
-    """Return names in a readable list, not too long.
-
-    >>> shown(["a", "b", "c"], 2)
-    "'a', 'b', … (3 in all)"
-    """
-    names = list(names)
-    text = ", ".join(repr(name) for name in names[:most])
-    return text if len(names) <= most else f"{text}, … ({len(names)} in all)"

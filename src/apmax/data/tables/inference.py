@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from apmax import extras, validation
-from apmax.data.tables import parsing
+from apmax.data import parsing
 from apmax.data.tables.columns import KINDS, MANY
 
 pc = extras.load("pyarrow.compute", "tables")
@@ -64,7 +64,10 @@ def role(name: str, column: Any, roles: Mapping[str, str]) -> tuple[str, str]:
     wanted = validation.choice(f"column {name!r}", roles[name], ROLES)
     if wanted == DROP:
         return DROP, "as asked"
-    readers = {"number": lambda: parsing.numbers(column)[0], "date": lambda: parsing.seconds(column, _form(column))[0]}
+    readers = {
+        "number": lambda: parsing.numbers(column)[0],
+        "date": lambda: parsing.seconds(column, parsing.column_date_format(column))[0],
+    }
     if wanted in readers and np.isnan(readers[wanted]()).all():
         raise ValueError(f"column {name!r} was to be a {wanted}, but no value of it reads as one")
     return wanted, ""
@@ -100,7 +103,3 @@ def _almost(text: Any, known: int, unreadable: int) -> str:
         return ""
     bad = text.filter(pc.invert(pc.match_substring_regex(text, parsing.NUMBER, ignore_case=True)))
     return f" (numbers but for {unreadable} values such as {bad[0].as_py()!r}; name it a number to have those missing)"
-
-
-def _form(column: Any) -> str:
-    return "iso" if parsing.is_date(column) else parsing.date_format(parsing.words(column)) or "iso"

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from apmax.data.tables import parsing
+from apmax.data import parsing
 from apmax.data.tables.columns import Category, Date
 from apmax.data.tables.encoder import TableEncoder
-from apmax.data.tables.report import Report
+from apmax.data.tables.report import EncodingReport
 
 SUSPICIOUS = 0.999
 LEAST_POSITIVES = 5
@@ -44,7 +44,7 @@ def leaks(encoder: TableEncoder, table: Any, labels: npt.NDArray[np.float32]) ->
     for column in encoder.columns:
         values = table.column(column.name)
         if isinstance(column, Category):
-            codes = column.encode(values, Report())[0].astype(int) + 1
+            codes = column.encode(values, EncodingReport())[0].astype(int) + 1
             rates = np.bincount(codes, weights=positive) / np.maximum(np.bincount(codes), 1)
             ranks, missing = rates[codes], None
         else:

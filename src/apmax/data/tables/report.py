@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Report:
+class EncodingReport:
     """Collects, over any number of chunks, what the training rows had not prepared the encoder for.
 
     Args:
@@ -25,7 +25,7 @@ class Report:
     def lines(self) -> list[str]:
         """Return one readable line for each thing found.
 
-        >>> report = Report(rows=10, absent=["age"], unseen={"city": Counter(Rome=2)})
+        >>> report = EncodingReport(rows=10, absent=["age"], unseen={"city": Counter(Rome=2)})
         >>> for line in report.lines():
         ...     print(line)
         column 'age' is missing: every row is scored as if its value were unknown

@@ -1,4 +1,4 @@
-"""What is written in a column: missing values, numbers, dates, words. Arrow in, numpy (or Arrow text) out."""
+"""Values of text columns: missing values, numbers, dates and words, from Arrow arrays to numpy or Arrow text."""
 
 from __future__ import annotations
 
@@ -107,6 +107,33 @@ def seconds(column: Any, form: str) -> tuple[Numbers, int]:
     whole = pc.cast(moments, pa.int64())
     values = pc.cast(whole, pa.float64(), safe=False).to_numpy(zero_copy_only=False) / 1e6
     return np.where(np.isnan(values), np.nan, values), unreadable
+
+
+def timestamps(column: Any) -> Numbers:
+    """Return a column of dates, or of numbers that count time, as float64; NaN where missing or not readable.
+
+    >>> timestamps(pa.array(["1970-01-02", ""])).tolist(), timestamps(pa.array(["2019", "2020"])).tolist()
+    ([86400.0, nan], [2019.0, 2020.0])
+    """
+    if not is_date(column):
+        values, unreadable = numbers(column)
+        if unreadable == 0:
+            return values
+    return seconds(column, column_date_format(column))[0]
+
+
+def column_date_format(column: Any) -> str:
+    """Return the date format of a column, "iso" where it has none."""
+    return "iso" if is_date(column) else date_format(words(column)) or "iso"
+
+
+def cells(column: Any) -> list[str]:
+    """Return the trimmed texts of a column, "" where a cell is empty.
+
+    >>> cells(pa.array([" CCO", None]))
+    ['CCO', '']
+    """
+    return [(cell or "").strip() for cell in flat(column).cast(pa.string()).to_pylist()]
 
 
 def date_format(text: Any) -> str | None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from apmax import extras
-from apmax.data.tables.reading import first_line, suffix_of
+from apmax.data.reading import table_suffix
+from apmax.validation import first_line
 
 pa = extras.load("pyarrow", "tables")
 pc = extras.load("pyarrow.compute", "tables")
@@ -72,7 +73,7 @@ class ParquetWriter:
 def open_writer(path: str | os.PathLike[str], *, delimiter: str = ",") -> Iterator[CsvWriter | ParquetWriter]:
     """Give a writer whose `write(table)` appends rows; `path` is replaced at the end, or left alone after an error."""
     path = Path(path)
-    suffix = suffix_of(path)
+    suffix = table_suffix(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.writing")
     writer = ParquetWriter(beside) if suffix == ".parquet" else CsvWriter(beside, suffix=suffix, delimiter=delimiter)
