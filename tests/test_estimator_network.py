@@ -212,7 +212,6 @@ def test_network_starts_at_the_log_odds_of_the_positives():
 
 
 def test_int_random_state_is_the_seed():
-    X, y = ring(200)
     assert quick(random_state=7)._seed() == 7
     assert quick(random_state=np.random.RandomState(7))._seed() != 7
 
