@@ -18,7 +18,7 @@ from apmax.reproduce.running import run_of
 from apmax.reproduce.trial import Trial
 from apmax.reproduce.working import Progress, run_claimed
 from apmax.train import Record, epochs
-from apmax.train.writer import Writer
+from apmax.train.checkpoints import CheckpointWriter
 
 BLOCK = 20
 """Epochs after which the two runs take turns."""
@@ -34,7 +34,7 @@ class Alternating:
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
-        self.writer: Writer | None = None
+        self.writer: CheckpointWriter | None = None
         self.bare: Iterator[Record] = iter(())
         self.bare_seconds, self.harness_seconds, self.since, self.done = 0.0, 0.0, 0.0, 0
 
@@ -46,13 +46,13 @@ class Alternating:
         started = time.perf_counter()
         self.bare = epochs(network_of(self.trial), (parts.train, parts.valid), run_of(self.trial))
         self.bare_seconds = time.perf_counter() - started
-        write = Writer.write
+        write = CheckpointWriter.submit
 
-        def remembered(writer: Writer, content: memoryview) -> None:
+        def remembered(writer: CheckpointWriter, content: memoryview) -> None:
             self.writer = writer
             write(writer, content)
 
-        with tempfile.TemporaryDirectory() as name, patch.object(Writer, "write", remembered):
+        with tempfile.TemporaryDirectory() as name, patch.object(CheckpointWriter, "submit", remembered):
             results, place = Results(Path(name) / "results"), Place(Path(name) / "work", None, {})
             self.since = time.perf_counter()
             run_claimed(self.trial, results, place, say=self.take_turns)

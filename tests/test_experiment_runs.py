@@ -23,7 +23,7 @@ from apmax.reproduce.grid import read
 from apmax.reproduce.results import LINES, append
 from apmax.reproduce.running import TRACE, curve, history, is_traced, quality, read_scores, read_trace, run_trial
 from apmax.reproduce.working import needed, work
-from apmax.train import checkpoints as checkpoint
+from apmax.train import load_checkpoint
 from small_results import runs
 
 if sys.version_info >= (3, 11):
@@ -204,7 +204,7 @@ def test_an_epoch_that_was_checkpointed_but_not_traced_is_traced_when_the_run_go
     text = (where.folder(trial) / TRACE).read_text()
     (where.folder(trial) / TRACE).write_text(text.splitlines(keepends=True)[0])
     run_trial(trial, where, trace=True)
-    assert checkpoint.load(where.folder(trial) / "checkpoint.pt")["epoch"] == 2
+    assert load_checkpoint(where.folder(trial) / "checkpoint.pt")["epoch"] == 2
     assert list(whole) == [1, 2]
     assert read_trace(where.folder(trial)) == whole
 

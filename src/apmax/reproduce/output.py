@@ -11,7 +11,7 @@ from apmax.reproduce.figures import draw
 from apmax.reproduce.rendering import latex, markdown, page
 from apmax.reproduce.summary import Summary
 from apmax.reproduce.tables import document
-from apmax.train.checkpoints import write_atomic
+from apmax.train import write_atomic
 
 
 def stem(summary: Summary) -> str:

@@ -23,7 +23,7 @@ from apmax.reproduce.rendering import markdown_table, plain
 from apmax.reproduce.results import Results
 from apmax.reproduce.summary import Entry, Summary, plural, summarise
 from apmax.reproduce.tables import detail, overview
-from apmax.train.checkpoints import write_atomic
+from apmax.train import write_atomic
 
 PAGE, README, RESULTS = Path("docs", "results.md"), Path("README.md"), Path("results")
 OPENING, CLOSING = "<!-- results -->", "<!-- /results -->"

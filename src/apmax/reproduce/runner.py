@@ -18,7 +18,7 @@ from apmax.reproduce.plan import Search
 from apmax.reproduce.results import Results
 from apmax.reproduce.running import Place
 from apmax.reproduce.working import Progress, work
-from apmax.train.checkpoints import write_atomic
+from apmax.train import write_atomic
 
 LISTEN_SECONDS = 0.5
 TRACEBACK = "traceback.txt"

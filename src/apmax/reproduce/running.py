@@ -19,10 +19,18 @@ from apmax.reproduce.parts import Parts, network_of, parts_of
 from apmax.reproduce.schemes import Stages
 from apmax.reproduce.settings import resolve
 from apmax.reproduce.trial import Trial, tuned_choices
-from apmax.train import DivergedError, epochs, predict, read_records
-from apmax.train import checkpoints as checkpoint
-from apmax.train.checkpoints import previous, write_atomic
-from apmax.train.config import Checkpoints, Objective, Run
+from apmax.train import (
+    Checkpoints,
+    DivergedError,
+    Objective,
+    Run,
+    epochs,
+    load_checkpoint,
+    predict,
+    previous_checkpoint,
+    read_records,
+    write_atomic,
+)
 
 SCORES, TRACE = "scores.npz", "trace.jsonl"
 CURVE_POINTS = 60
@@ -163,9 +171,9 @@ def read_trace(folder: Path) -> dict[int, float]:
 def catch_up(folder: Path, model: nn.Module, parts: Parts, stages: Stages) -> None:
     """Note the epoch whose checkpoint was written but whose test part was not scored yet when the run was killed."""
     path = folder / "checkpoint.pt"
-    if not (path.exists() or previous(path).exists()):
+    if not (path.exists() or previous_checkpoint(path).exists()):
         return
-    state = checkpoint.load(path)
+    state = load_checkpoint(path)
     done = epoch_of_all(stages, state["stage"], state["epoch"])
     if state["epoch"] and not state["batch"] and done not in read_trace(folder):
         model.load_state_dict(state["model"])
@@ -240,7 +248,7 @@ def read_scores(folder: Path) -> dict[str, Tensor]:
 def tidy(trial: Trial, place: Place) -> None:
     """Remove what a finished trial needs no more: its checkpoints, and its weights unless others begin from them."""
     folder = place.folder(trial)
-    for path in (folder / "checkpoint.pt", previous(folder / "checkpoint.pt")):
+    for path in (folder / "checkpoint.pt", previous_checkpoint(folder / "checkpoint.pt")):
         path.unlink(missing_ok=True)
     if trial.method != "ce":
         (folder / "model.pt").unlink(missing_ok=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from apmax.reproduce.settings import Settings
-from apmax.train.config import RECIPES, ExactHead, Optimizer, Sampler, Schedule, Stage
+from apmax.train import RECIPES, ExactHead, Optimizer, Sampler, Schedule, Stage
 
 Stages = tuple[Stage | ExactHead, ...]
 FROM_FIRST = ("second", "continued", "head")

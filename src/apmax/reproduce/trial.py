@@ -12,7 +12,7 @@ from typing import Any
 from apmax.reproduce.grid import DataSet, Grid, Network
 from apmax.reproduce.schemes import FROM_FIRST, SCHEMES, Stages, first_stage
 from apmax.reproduce.settings import Settings, resolve
-from apmax.train.config.stages import write_stage
+from apmax.train import stage_to_table
 
 MEMBER_SEEDS = 1000
 """How far apart the seeds of an ensemble's members are: beyond those of any table."""
@@ -90,10 +90,10 @@ class Trial:
             "network": self.network.network,
             **self.size,
             "seed": self.seed,
-            "stages": [write_stage(stage) for stage in self.stages],
+            "stages": [stage_to_table(stage) for stage in self.stages],
         }
         if self.first is not None:
-            table["first"] = [write_stage(stage) for stage in first_stage(self.first.settings)]
+            table["first"] = [stage_to_table(stage) for stage in first_stage(self.first.settings)]
         if self.settings.get("recompute"):
             table["train_metrics"] = "full"
         return table

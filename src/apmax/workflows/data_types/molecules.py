@@ -13,10 +13,9 @@ from torch import nn
 from apmax.data.molecules import FEATURISER_VERSION, MoleculeDataset, Store, build_chunks, molecule_dataset, scaffolds
 from apmax.data.molecules.building import CHUNK
 from apmax.models.graphs import GRAPH_MODELS
-from apmax.train.config import Stage
+from apmax.train import Stage, sized_recipe
 from apmax.workflows.data_types.base import Gathered, Kind, Labels
 from apmax.workflows.data_types.encoded import Encoded, Refused, RowReport, texts
-from apmax.workflows.data_types.stages import sized_recipe
 
 SMILES = "smiles"
 
