@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         is_molecule_file,
         open_table,
     )
+    from apmax.data.scaling import RobustScale
     from apmax.data.splits import (
         Labels,
         Split,
@@ -50,6 +51,7 @@ _HOMES = {
         "is_molecule_file",
         "open_table",
     ),
+    "scaling": ("RobustScale",),
     "splits": (
         "Labels",
         "Split",
@@ -74,6 +76,7 @@ __all__ = [
     "Indexed",
     "LabelledTable",
     "Labels",
+    "RobustScale",
     "RowSource",
     "SdfFile",
     "SmilesFile",

@@ -11,6 +11,7 @@ import numpy as np
 from apmax import extras
 from apmax.data import parsing
 from apmax.data.parsing import Numbers
+from apmax.data.scaling import RobustScale
 from apmax.data.tables.report import EncodingReport
 
 pa = extras.load("pyarrow", "tables")
@@ -22,44 +23,7 @@ MANY = 64
 """The most frequent categories that are kept apart."""
 MOST_RARE = 10_000
 """Rare words that are remembered."""
-CALM = 3.0
-"""How many typical deviations from the median a number may lie before it is compressed."""
 DAY = 86400.0
-
-
-@dataclass(frozen=True)
-class Scale:
-    """`z = (x − median)/scale`, beyond ±3 growing only by logarithm; a missing value becomes the median.
-
-    `scale` is the interquartile range as a normal distribution's deviation, the standard deviation where that is 0.
-    """
-
-    median: float
-    scale: float
-
-    @staticmethod
-    def fit(values: Numbers) -> Scale:
-        """Return the scale of finite `values`.
-
-        >>> Scale.fit(np.array([1.0, 2.0, 3.0])).median
-        2.0
-        """
-        # Relative to the largest, so that squares and differences of huge numbers are numbers.
-        largest = float(np.abs(values).max(initial=0.0)) or 1.0
-        part = values / largest
-        low, median, high = np.quantile(part, [0.25, 0.5, 0.75])
-        scale = largest * float((high - low) / 1.349 or np.std(part))
-        return Scale(largest * float(median), scale if scale > 0 else 1.0)
-
-    def __call__(self, values: Numbers) -> Numbers:
-        """Return the scaled values, 0 where missing."""
-        with np.errstate(over="ignore"):
-            scaled = np.nan_to_num((values - self.median) / self.scale, nan=0.0)
-        size = np.abs(scaled)
-        if size.max(initial=0.0) <= CALM:
-            return scaled
-        compressed = CALM + np.log1p(np.maximum(size, CALM) - CALM)
-        return np.where(size <= CALM, scaled, np.copysign(compressed, scaled))
 
 
 @dataclass(frozen=True)
@@ -77,14 +41,14 @@ class Number:
         """Learn median, scale and whether values are missing."""
         values, _ = parsing.numbers(column)
         known = ~np.isnan(values)
-        scale = Scale.fit(values[known])
+        scale = RobustScale.fit(values[known])
         return Number(name, scale.median, scale.scale, indicator=not known.all())
 
     def encode(self, column: Any, report: EncodingReport) -> list[Numbers]:
         """Return the scaled numbers and, where training had missing values, 1 for missing."""
         values, unreadable = parsing.numbers(column)
         report.add_unreadable(self.name, unreadable)
-        scaled = Scale(self.median, self.scale)(values)
+        scaled = RobustScale(self.median, self.scale)(values)
         return [scaled, np.isnan(values).astype(float)] if self.indicator else [scaled]
 
     @property
@@ -158,14 +122,14 @@ class Date:
         form = parsing.column_date_format(column)
         values, _ = parsing.seconds(column, form)
         known = values[~np.isnan(values)]
-        scale = Scale.fit(known)
+        scale = RobustScale.fit(known)
         return Date(name, form, scale.median, scale.scale, bool((known % DAY != 0).any()), len(known) < len(values))
 
     def encode(self, column: Any, report: EncodingReport) -> list[Numbers]:
         """Return the scaled moment and sine and cosine of each cycle; all 0 where missing, with an indicator."""
         values, unreadable = parsing.seconds(column, self.format)
         report.add_unreadable(self.name, unreadable)
-        parts = [Scale(self.median, self.scale)(values)]
+        parts = [RobustScale(self.median, self.scale)(values)]
         # 1970-01-01 was a Thursday; only the cycle matters.
         for period in (7 * DAY, 365.2425 * DAY, *([DAY] if self.hours else [])):
             angle = 2 * np.pi * (values % period) / period
