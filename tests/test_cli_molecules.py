@@ -129,7 +129,7 @@ def test_search_over_several_targets_is_by_their_mean_ap(molecule_folder, tmp_pa
         (["predict", "ONE", "LIST", "--by", "active", "--out", "OUT"], "it needs sort or top"),
         (
             ["predict", "ONE", "CSV", "--out", "OUT"],
-            "--smiles: there is no column 'smiles'; the columns are 'id', 'SMI'",
+            "has no column 'smiles'; its columns are 'id', 'SMI'",
         ),
         (["predict", "ONE", "CSV", "--smiles", "SMI", "--on-error", "raise", "--out", "OUT"], "row 30 cannot be read"),
         (["evaluate", "ONE", "LIST"], "--target: "),

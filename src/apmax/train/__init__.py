@@ -88,6 +88,5 @@ __all__ = [
     "table_recipe",
     "stage_from_table",
     "stage_to_table",
-    "table_recipe",
     "write_atomic",
 ]

@@ -266,7 +266,11 @@ class ImageType(DataType[ImageData]):
 
     def open_source(self, path: str | Path) -> RowSource:
         """Return the rows of a table, or the images of a folder."""
-        return ImageFolder(path, self.config.targets) if Path(path).is_dir() else super().open_source(path)
+        if Path(path).is_dir():
+            return ImageFolder(path, self.config.targets)
+        source = super().open_source(path)
+        source.check_column(self.config.path, "path")
+        return source
 
     def read_rows(self, source: RowSource, targets: Targets, table: Any = None) -> LabelledRows:
         """Return the labelled images of a file or folder, read through the cache."""

@@ -164,9 +164,11 @@ class MoleculeType(DataType[MoleculeData]):
 
     def open_source(self, path: str | Path) -> RowSource:
         """Return the rows of a table or of a list of SMILES."""
-        if not is_molecule_file(path):
-            return super().open_source(path)
-        return open_table(path, smiles_column=self.config.smiles)
+        if is_molecule_file(path):
+            return open_table(path, smiles_column=self.config.smiles)
+        source = super().open_source(path)
+        source.check_column(self.config.smiles, SMILES)
+        return source
 
     def read_rows(self, source: RowSource, targets: Targets, table: Any = None) -> LabelledRows:
         """Return the labelled molecules of a file, read through the cache."""
