@@ -85,8 +85,8 @@ __all__ = [
     "run_to_toml",
     "save_checkpoint",
     "sized_recipe",
-    "table_recipe",
     "stage_from_table",
     "stage_to_table",
+    "table_recipe",
     "write_atomic",
 ]
