@@ -12,8 +12,7 @@ import numpy as np
 
 from apmax.data.caching import with_progress
 from apmax.data.images import IMAGENET, ImageDataset, ImageFolder, Normalise
-from apmax.data.images.cache import DECODER_VERSION
-from apmax.data.images.decoding import FITS, Decoder, Images, decode_stream
+from apmax.data.images.decoding import DECODER_VERSION, FITS, DecodedImages, Decoder, decode_stream
 from apmax.data.images.folder import PATH
 from apmax.workflows.data_types.encoded import Encoded, Refused, RowReport, texts
 
@@ -109,7 +108,7 @@ class ImageEncoder:
         if files and not before and len(report.refused) == len(files):
             raise ValueError(f"{self.where.lost(files)}; {report.refused[0].reason}")
 
-    def of(self, images: Images) -> Encoded:
+    def of(self, images: DecodedImages) -> Encoded:
         """Return decoded images as a dataset."""
         return Encoded(ImageDataset(np.stack(images.pixels), normalise=self.normalise), np.array(images.rows))
 
