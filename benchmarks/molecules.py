@@ -124,7 +124,7 @@ def prediction() -> tuple[float, dict[str, float]]:
     """
     from apmax.data.molecules.building import build_chunk, build_chunks
     from apmax.data.molecules.dataset import MoleculeDataset
-    from apmax.data.molecules.featurise import featurise, read
+    from apmax.data.molecules.featurise import featurise, parse_smiles
     from apmax.models.graphs import GINE
 
     model = GINE(HIDDEN).eval()
@@ -138,10 +138,10 @@ def prediction() -> tuple[float, dict[str, float]]:
         scoring += time.process_time() - start
     rate = count / (time.perf_counter() - begin)
     refused = {item.smiles for item in build_chunk(0, texts[:1024]).unreadable}
-    molecules = [(text, read(text)) for text in texts[:1024] if text not in refused]
+    molecules = [(text, parse_smiles(text)) for text in texts[:1024] if text not in refused]
     parts = {}
     for name, job in (
-        ("RDKit", lambda text, _: read(text)),
+        ("RDKit", lambda text, _: parse_smiles(text)),
         ("categories", lambda _, molecule: featurise(molecule)),
     ):
         start = time.process_time()

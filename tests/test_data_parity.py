@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gzip
 
-import numpy as np
 import pytest
 
-from apmax.data import open_table, read_labelled
 from apmax.data.images import read_csv
 from apmax.data.molecules import read_molecules
 from apmax.workflows import ImageData, MoleculeData
@@ -153,9 +151,3 @@ def test_targets_of_one_file_read_another_with_one_class_only(folder):
     _, report = read_csv(folder / "a.csv", "active", column="name", ending=".png", size=8)
     data, _ = read_csv(folder / "b.csv", report.targets, column="name", ending=".png", size=8)
     assert data.labels.tolist() == [1, 1]
-
-
-def test_several_targets_have_gaps(tmp_path):
-    (tmp_path / "a.csv").write_text("smiles,a,b\nC,1,\nCC,true,0.0\nCCC,0,1\n".replace("true", "1.0"))
-    found = read_labelled(open_table(tmp_path / "a.csv"), ["a", "b"], ["smiles"])
-    assert np.array_equal(found.labels, [[1, np.nan], [1, 0], [0, 1]], equal_nan=True)

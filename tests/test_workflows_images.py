@@ -9,7 +9,7 @@ pytest.importorskip("PIL")
 from PIL import Image
 
 from apmax.data.images import ImageFolder
-from apmax.data.images.augment import LARGE_IMAGES, SMALL_IMAGES
+from apmax.data.images.augmentation import LARGE_IMAGES, SMALL_IMAGES
 from apmax.train import Run
 from apmax.workflows import ImageData, Job, ModelConfig, plan_job
 from apmax.workflows.job import job_from_table, job_to_table, read_data_config

@@ -49,5 +49,5 @@ def load_callable(path: str) -> Callable[..., Any]:
         raise ValueError(f"{path} cannot be loaded: {error}") from None
     if not callable(found):
         raise ValueError(f"{path} cannot be loaded: module {module} has no callable {name!r}")
-    loaded: Callable[..., Any] = found
-    return loaded
+    builder: Callable[..., Any] = found
+    return builder

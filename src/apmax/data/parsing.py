@@ -15,7 +15,7 @@ pc = extras.load("pyarrow.compute", "tables")
 Numbers = npt.NDArray[np.float64]
 
 MISSING = ("", "?", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none", "nat")
-"""What stands for a missing value in text, in any case."""
+"""Texts for a missing value, in any case."""
 
 DATE_FORMATS = ("iso", "iso with zone", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y")
 """In the order in which they are tried; the first that reads every value is taken."""
@@ -24,7 +24,7 @@ NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(inf|infinity)$"
 
 
 def is_text(column: Any) -> bool:
-    """Tell whether a column holds words: text, categories of text, or booleans."""
+    """Return whether a column has the type of words: text, categories of text, or booleans."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     return bool(
         pa.types.is_string(kind)
@@ -35,21 +35,21 @@ def is_text(column: Any) -> bool:
 
 
 def is_number(column: Any) -> bool:
-    """Tell whether a column holds numbers by its type."""
+    """Return whether a column has the type of numbers."""
     kind = column.type
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def is_date(column: Any) -> bool:
-    """Tell whether a column holds dates by its type."""
+    """Return whether a column has the type of dates."""
     return bool(pa.types.is_date(column.type) or pa.types.is_timestamp(column.type))
 
 
 def words(column: Any) -> Any:
     """Return a column as one array of text, trimmed, null where missing.
 
-    Whole numbers lose a trailing ".0" and booleans are lower case, so that one value is one word whichever kind of
-    file it came from.
+    Whole numbers lose a trailing ".0" and booleans are lower case, so that one value is one word in every
+    file format.
 
     >>> words(pa.array([1.0, 2.0, None])).to_pylist(), words(pa.array([" a", "N/A", "True"])).to_pylist()
     (['1', '2', None], ['a', None, 'true'])
@@ -144,7 +144,7 @@ def date_format(text: Any) -> str | None:
     """
     distinct = pc.drop_null(pc.unique(text))
     for form in DATE_FORMATS:
-        # A few first: most columns are no dates, and that is seen at once.
+        # A few first: most columns are not dates.
         if len(distinct) and all(_moments(part, form).null_count == 0 for part in (distinct[:20], distinct)):
             return form
     return None
@@ -165,10 +165,10 @@ def _moments(text: Any, form: str) -> Any:
         text = pc.if_else(pc.match_substring_regex(text, pattern), text, None)
         try:
             return pc.cast(text, kind)
-        except pa.ArrowInvalid:  # the 31st of February: shaped like a date and none
+        except pa.ArrowInvalid:  # such as the 31st of February
             return pc.cast(pa.array([_one(value, kind) for value in text.to_pylist()], kind), pa.timestamp("us"))
     parsed = pc.strptime(text, format=form, unit="us", error_is_null=True)
-    # A year of two digits, or more text after the date, is not what the format says.
+    # Neither years of two digits nor text after the date.
     shaped = pc.match_substring_regex(text, r"^(\d{4}/\d{1,2}/\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{4})$")
     return pc.if_else(shaped, parsed, None)
 

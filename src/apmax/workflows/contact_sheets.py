@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from apmax.data.images.contact_sheet import COUNT, best_rows, describe
+from apmax.data.images import best_rows, describe_best
+from apmax.data.images.contact_sheet import COUNT
 from apmax.workflows.data_types import ImageType, LabelledRows
 from apmax.workflows.saved_model import SavedModel
 
@@ -35,7 +36,7 @@ def draw_contact_sheets(
     for target, column, labels in columns:
         known = labels[~np.isnan(labels)]
         shown = labels[best_rows(column.astype(np.float64), COUNT)].astype(np.float64)
-        title = f"{part}, {target}: {describe(shown, len(labels), float(known.mean()) if len(known) else np.nan)}"
+        title = f"{part}, {target}: {describe_best(shown, len(labels), float(known.mean()) if len(known) else np.nan)}"
         suffix = "" if len(names) == 1 else "-" + re.sub(r"[^\w.-]+", "_", target)
         files.append(folder / f"contact-sheet{suffix}.png")
         data_type.draw_contact_sheet(files[-1], rows.dataset.names, column, labels, title)
@@ -88,7 +89,7 @@ class ContactSheet:
         if not self.files:
             return
         share = self.positives / self.known if complete and self.known else float("nan")
-        title = describe(self.labels.astype(np.float64), total, share)
+        title = describe_best(self.labels.astype(np.float64), total, share)
         self.data_type.draw_contact_sheet(self.file, self.files, self.scores, self.labels, title)
 
     def _labels(self, table: Any) -> npt.NDArray[np.float32]:

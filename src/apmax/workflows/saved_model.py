@@ -108,7 +108,7 @@ class SavedModel:
         """Return the scores of encoded rows."""
         batch_size = self.data_type.scoring_batch_size
         scores: Scores = predict(self.network, dataset, batch_size=batch_size).float().numpy()
-        return scores
+        return scores.reshape(-1) if len(self.targets.each) == 1 else scores
 
     def open(self, file: str | os.PathLike[str], **options: str | Path | None) -> tuple[SavedModel, RowSource]:
         """Return the rows of a file or folder, and the model with the encoder that reads them.

@@ -1,16 +1,28 @@
 """Molecules: from SMILES to flat, memory-mapped graphs and batches of plain tensors."""
 
-from apmax.data.molecules.batch import MoleculeBatch
-from apmax.data.molecules.building import build_chunks
-from apmax.data.molecules.cache import featurise_all
-from apmax.data.molecules.dataset import Molecule, MoleculeDataset
+from apmax.data.molecules.building import build_chunk, build_chunks, featurise_all
+from apmax.data.molecules.dataset import Molecule, MoleculeBatch, MoleculeDataset
 from apmax.data.molecules.reading import MoleculeReport, molecule_dataset, read_molecules
 from apmax.data.molecules.scaffolds import scaffold_split, scaffolds
 from apmax.data.molecules.sets import MOLECULE_SETS, MoleculeParts, load_molecules
 from apmax.data.molecules.store import Store
-from apmax.data.molecules.vocabulary import FEATURISER_VERSION, dense_atoms, dense_bonds
+from apmax.data.molecules.vocabulary import (
+    ATOM_FIELDS,
+    ATOM_WIDTH,
+    BOND_FIELDS,
+    BOND_WIDTH,
+    CLIQUE_KINDS,
+    FEATURISER_VERSION,
+    dense_atoms,
+    dense_bonds,
+)
 
 __all__ = [
+    "ATOM_FIELDS",
+    "ATOM_WIDTH",
+    "BOND_FIELDS",
+    "BOND_WIDTH",
+    "CLIQUE_KINDS",
     "FEATURISER_VERSION",
     "MOLECULE_SETS",
     "Molecule",
@@ -19,6 +31,7 @@ __all__ = [
     "MoleculeParts",
     "MoleculeReport",
     "Store",
+    "build_chunk",
     "build_chunks",
     "dense_atoms",
     "dense_bonds",

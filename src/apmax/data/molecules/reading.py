@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from apmax.data import parsing
-from apmax.data.molecules.cache import featurise_all
+from apmax.data.molecules.building import featurise_all
 from apmax.data.molecules.dataset import MoleculeDataset
 from apmax.data.molecules.store import Array
 from apmax.data.reading import UnreadableRow, describe_unreadable, open_table

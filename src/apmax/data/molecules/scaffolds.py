@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from apmax import extras
 from apmax.data.caching import ordered
 from apmax.data.molecules.building import CHUNK
-from apmax.data.molecules.featurise import read
+from apmax.data.molecules.featurise import parse_smiles
 from apmax.data.splits import EIGHTY_TEN_TEN, Split
 
 
@@ -21,7 +21,7 @@ def scaffold(smiles: str) -> str:
     ('c1ccccc1', '')
     """
     murcko = extras.load("rdkit.Chem.Scaffolds.MurckoScaffold", "molecules")
-    found: str = murcko.MurckoScaffoldSmiles(mol=read(smiles), includeChirality=False)
+    found: str = murcko.MurckoScaffoldSmiles(mol=parse_smiles(smiles), includeChirality=False)
     return found
 
 

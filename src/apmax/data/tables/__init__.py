@@ -1,8 +1,8 @@
 """Tables of numbers, categories and dates as matrices that a model takes."""
 
+from apmax.data.tables.columns import EncodingReport
 from apmax.data.tables.encoder import TableEncoder
 from apmax.data.tables.leakage import Leak, leaks
-from apmax.data.tables.report import EncodingReport
 
 __all__ = [
     "EncodingReport",

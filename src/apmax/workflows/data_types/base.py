@@ -409,8 +409,8 @@ class DataType(ABC, Generic[Config]):
 
 
 def is_import_path(model: str) -> bool:
-    """Return whether a model is a user's own, written "package.module:callable"."""
-    return ":" in model
+    """Return whether a model is a user's own, written "package.module:callable"; "timm:NAME" is one of timm's."""
+    return ":" in model and not model.startswith("timm:")
 
 
 def column_texts(table: Any, column: str, argument: str) -> list[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, ClassVar
@@ -13,26 +15,29 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
-from apmax import validation
+from apmax import extras, validation
 from apmax.data import ON_ERROR, RowSource, Targets, UnreadableRow, any_known
 from apmax.data.caching import with_progress
 from apmax.data.images import (
+    DECODER_VERSION,
+    FITS,
     IMAGENET,
     LARGE_IMAGES,
     SMALL_IMAGES,
     Augment,
+    Decoder,
     ImageDataset,
     ImageFolder,
     Normalise,
     augment_for,
     contact_sheet_of_files,
+    decode_stream,
     describe_ignored,
     image_dataset,
+    shape_of,
 )
-from apmax.data.images.cache import DECODER_VERSION
-from apmax.data.images.decoding import FITS, Decoder, decode_stream, shape_of
 from apmax.data.images.folder import PATH
-from apmax.models.images import MODELS, load_pretrained
+from apmax.models.images import MODELS, build_image_model, load_pretrained
 from apmax.train import Stage, sized_recipe
 from apmax.workflows.data_types.base import (
     DataConfig,
@@ -41,6 +46,7 @@ from apmax.workflows.data_types.base import (
     LabelledRows,
     RowReport,
     column_texts,
+    is_import_path,
 )
 
 AUGMENTS: dict[str, Augment | None] = {"none": None, "small": SMALL_IMAGES, "large": LARGE_IMAGES}
@@ -320,6 +326,29 @@ class ImageType(DataType[ImageData]):
     def nothing_readable(self, encoder: ImageEncoder, rows: Sequence[UnreadableRow]) -> str:
         """Return the error message for a file none of whose images can be read."""
         return f"{encoder.paths.unreadable_message(rows[0].value, len(rows))}; {rows[0].reason}"
+
+    def find_builder(self, name: str) -> Callable[..., nn.Module]:
+        """Return the builder of a model: a built-in one, one of timm, or "package.module:callable"."""
+        size = self.config.size or USUAL_SIZE
+        return self.models[name] if name in self.models else partial(build_image_model, name, size=size)
+
+    def check_options(self, name: str, options: Mapping[str, Any], builder: Callable[..., nn.Module]) -> None:
+        """Raise for options that a model does not have; timm checks those of its models."""
+        super().check_options(name, options, extras.load_callable(name) if is_import_path(name) else builder)
+
+    def build_model(
+        self,
+        encoder: ImageEncoder,
+        name: str,
+        options: Mapping[str, Any],
+        *,
+        builder: Callable[..., nn.Module] | None = None,
+        prior: float | None = None,
+    ) -> nn.Module:
+        """Return a new network; a user's callable gets the number of targets first, or as `num_outputs`."""
+        if builder is not None and "num_outputs" in inspect.signature(builder).parameters:
+            return builder(num_outputs=self.model_input(encoder), **options)
+        return super().build_model(encoder, name, options, builder=builder, prior=prior)
 
     def load_weights(self, network: Any, path: str) -> str:
         """Load a file of weights, such as torchvision's, into a new network and return a description."""

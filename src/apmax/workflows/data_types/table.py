@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from apmax.data import Labels
-from apmax.data.images.decoding import ENDINGS
+from apmax.data.images import ENDINGS
 from apmax.data.tables import TableEncoder, leaks
 from apmax.models.tables import MODELS, build_table_model
 from apmax.train import Stage, table_recipe

@@ -11,9 +11,8 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from apmax.data.molecules import cache as caching
-from apmax.data.molecules.building import build_chunks, ordered
-from apmax.data.molecules.cache import content_key, featurise_all
+from apmax.data.molecules import building
+from apmax.data.molecules.building import build_chunks, featurise_all, molecule_cache_key, ordered
 from apmax.data.molecules.reading import read_molecules
 from apmax.data.molecules.store import Ragged, Store
 
@@ -69,17 +68,17 @@ def test_chunks_and_processes_do_not_change_the_store():
 
 def test_second_reading_does_not_read_molecules(tmp_path, monkeypatch):
     featurise_all(SMILES, tmp_path)
-    monkeypatch.setattr(caching, "build_chunks", None)
+    monkeypatch.setattr(building, "build_chunks", None)
     assert len(featurise_all(SMILES, tmp_path).store) == 6
 
 
 def test_key_depends_on_content_and_featuriser(monkeypatch):
-    key = content_key(SMILES)
-    assert key != content_key(SMILES[:-1])
-    assert key != content_key(["CCOc1ccccc1", *SMILES[2:]])
-    assert key != content_key(SMILES, levels=True)
-    monkeypatch.setattr(caching, "FEATURISER_VERSION", caching.FEATURISER_VERSION + 1)
-    assert key != content_key(SMILES)
+    key = molecule_cache_key(SMILES)
+    assert key != molecule_cache_key(SMILES[:-1])
+    assert key != molecule_cache_key(["CCOc1ccccc1", *SMILES[2:]])
+    assert key != molecule_cache_key(SMILES, levels=True)
+    monkeypatch.setattr(building, "FEATURISER_VERSION", building.FEATURISER_VERSION + 1)
+    assert key != molecule_cache_key(SMILES)
 
 
 def _build(folder):
@@ -93,15 +92,15 @@ def test_concurrent_writers_leave_one_whole_cache(tmp_path):
 
 
 def test_loser_of_the_race_discards_its_own(tmp_path, monkeypatch):
-    original = caching.build_chunks
+    original = building.build_chunks
 
     def overtaken(smiles, **options):
         if not any(entry.name.startswith("molecules-") for entry in tmp_path.iterdir()):
-            monkeypatch.setattr(caching, "build_chunks", original)
+            monkeypatch.setattr(building, "build_chunks", original)
             featurise_all(smiles, tmp_path)
         return original(smiles, **options)
 
-    monkeypatch.setattr(caching, "build_chunks", overtaken)
+    monkeypatch.setattr(building, "build_chunks", overtaken)
     assert len(featurise_all(SMILES, tmp_path).store) == 6
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -111,7 +110,7 @@ def test_failed_build_leaves_nothing(tmp_path, monkeypatch):
         raise MemoryError
         yield
 
-    monkeypatch.setattr(caching, "build_chunks", broken)
+    monkeypatch.setattr(building, "build_chunks", broken)
     with pytest.raises(MemoryError):
         featurise_all(SMILES, tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Reading and writing csv, csv.gz and parquet."""
+"""Reading of csv, parquet, SMILES and SD files, writing of csv and parquet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apmax.data import TableFile, open_writer, reading
+from apmax.data import SdfFile, SmilesFile, TableFile, describe_unreadable, open_table, open_writer, reading
 
 TEXT = 'id,"a,b",c\n007,"x, y",\n8,"q""uote",1.10\n9,plain,"line\nbreak"\n'
 
@@ -135,3 +135,89 @@ def test_types_of_parquet_survive(tmp_path):
         for chunk in TableFile(tmp_path / "a.parquet").chunks():
             writer.write(chunk)
     assert pq.read_table(tmp_path / "b.parquet").equals(rows)
+
+
+def test_compression_is_recognised_by_content(tmp_path):
+    (tmp_path / "a.csv.gz").write_text("a,b\n1,2\n")
+    (tmp_path / "a.csv").write_bytes(gzip.compress(b"a,b\n1,2\n"))
+    for name in ("a.csv.gz", "a.csv"):
+        assert TableFile(tmp_path / name).read().to_pydict() == {"a": ["1"], "b": ["2"]}
+
+
+@pytest.mark.parametrize("content", [b"a ; b\n1;2\n", b"\xef\xbb\xbfa; b\n1;2\n", b'"a";" b"\n1;2\n'])
+def test_names_of_columns_have_no_spaces_around(tmp_path, content):
+    (tmp_path / "a.csv").write_bytes(content)
+    source = TableFile(tmp_path / "a.csv")
+    assert source.columns == ["a", "b"]
+    assert source.read(["b", "a"]).to_pydict() == {"b": ["2"], "a": ["1"]}
+
+
+def test_missing_column_is_named_with_the_argument_and_the_nearest(tmp_path):
+    (tmp_path / "a.csv").write_text("smiles,active\nC,1\n")
+    with pytest.raises(
+        ValueError, match=r"group: .*a\.csv has no column 'smile' \(did you mean 'smiles'\?\); its columns are 'smiles'"
+    ):
+        TableFile(tmp_path / "a.csv").check_column("smile", "group")
+
+
+@pytest.mark.parametrize("suffix", [".smi", ".smi.gz"])
+def test_smiles_file_has_a_molecule_and_its_name_on_each_line(tmp_path, suffix, monkeypatch):
+    content = b"\xef\xbb\xbfCCO ethyl alcohol\n\nCC\tethane\nC\n"
+    (tmp_path / f"a{suffix}").write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
+    source = open_table(tmp_path / f"a{suffix}", smiles_column="s")
+    assert isinstance(source, SmilesFile)
+    assert source.columns == ["s", "name"]
+    assert source.read().to_pydict() == {"s": ["CCO", "CC", "C"], "name": ["ethyl alcohol", "ethane", ""]}
+    assert source.read(["s"]).column_names == ["s"]
+    monkeypatch.setattr(reading, "CHUNK_ROWS", 2)
+    assert [chunk.num_rows for chunk in source.chunks()] == [2, 1]
+
+
+def sd_file(records):
+    chem = pytest.importorskip("rdkit.Chem")
+    lines = []
+    for smiles, name, properties in records:
+        molecule = chem.MolFromSmiles(smiles)
+        molecule.SetProp("_Name", name)
+        data = "".join(f"> <{key}>\n{value}\n\n" for key, value in properties.items())
+        lines.append(f"{chem.MolToMolBlock(molecule)}{data}$$$$\n")
+    return "".join(lines)
+
+
+@pytest.mark.parametrize("suffix", [".sdf", ".sdf.gz"])
+def test_sd_file_gives_smiles_names_and_properties(tmp_path, suffix):
+    records = [
+        ("OCC", "ethanol", {"active": "yes", "note": "two\nlines"}),
+        ("C[C@H](N)C(=O)O", "alanine", {"active": "no"}),
+        ("c1ccccc1", "", {"smiles": "wrong", "active": "", "dose": "3"}),
+    ]
+    content = sd_file(records).encode()
+    (tmp_path / f"a{suffix}").write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
+    source = open_table(tmp_path / f"a{suffix}")
+    assert isinstance(source, SdfFile)
+    assert source.columns == ["smiles", "name", "active", "note", "dose"]
+    assert source.read().to_pydict() == {
+        "smiles": ["CCO", "C[C@H](N)C(=O)O", "c1ccccc1"],
+        "name": ["ethanol", "alanine", ""],
+        "active": ["yes", "no", ""],
+        "note": ["two\nlines", "", ""],
+        "dose": ["", "", "3"],
+    }
+
+
+def test_structure_that_cannot_be_read_is_an_unreadable_row(tmp_path):
+    content = sd_file([("CC", "a", {"y": "1"}), ("CCO", "b", {"y": "0"}), ("CCC", "c", {"y": "0"})])
+    first, second, rest = content.split("$$$$\n", 2)
+    (tmp_path / "a.sdf").write_text("$$$$\n".join([first, second.replace(" O ", " Qq"), rest]))
+    from apmax.data.molecules import read_molecules
+
+    data, report = read_molecules(tmp_path / "a.sdf", targets=["y"], cache=tmp_path)
+    assert data.table_rows.tolist() == [0, 2]
+    assert data.labels.tolist() == [1, 0]
+    assert [(item.row, item.reason) for item in report.unreadable] == [(1, "no SMILES")]
+
+
+def test_unreadable_rows_are_counted_and_the_first_are_shown():
+    rows = [reading.UnreadableRow(row, "C(C", "extra open parentheses") for row in range(7)]
+    line = describe_unreadable(rows, 1000, "molecules", most=1)
+    assert line == "7 of 1,000 molecules cannot be read: row 0 'C(C' (extra open parentheses); and 6 more"

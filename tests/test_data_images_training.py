@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from apmax.data.images.augment import LARGE_IMAGES, SMALL_IMAGES
+from apmax.data.images.augmentation import LARGE_IMAGES, SMALL_IMAGES
 from apmax.data.images.dataset import ImageDataset
 from apmax.models.images import resnet18
 from apmax.train import Stage, epochs

@@ -1,4 +1,4 @@
-"""Folders and tables of pictures: decoded once, nothing lost in silence."""
+"""Folders and tables of images: decoded once, unreadable ones reported."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ import pytest
 pytest.importorskip("PIL")
 from PIL import Image
 
-from apmax.data.images import cache as caching
 from apmax.data.images import decoding
-from apmax.data.images.augment import LARGE_IMAGES, SMALL_IMAGES
-from apmax.data.images.cache import content_key, decode_all
-from apmax.data.images.decoding import Decoder, WriteChunk, write_chunks
+from apmax.data.images.augmentation import LARGE_IMAGES, SMALL_IMAGES
+from apmax.data.images.decoding import Decoder, WriteChunk, decode_all, image_cache_key, write_chunks
 from apmax.data.images.reading import augment_for, image_dataset, read_csv, read_folder
-from apmax.data.images.sets import IMAGE_SETS
-from apmax.data.images.skin import HAM10000_FILE, ham10000, melanoma
+from apmax.data.images.sets import HAM10000_FILE, IMAGE_SETS, ham10000, melanoma
 
 REAL = Path(os.environ.get("APMAX_DATA", "/nowhere"))
 
@@ -72,19 +69,19 @@ def test_every_chunk_is_written_to_its_place(tmp_path, monkeypatch, workers):
 
 def test_key_depends_on_files_size_and_version(tmp_path, monkeypatch):
     files = some_files(tmp_path)
-    key = content_key(files, Decoder(8))
-    assert key == content_key(files, Decoder(8))
+    key = image_cache_key(files, Decoder(8))
+    assert key == image_cache_key(files, Decoder(8))
     others = [
-        content_key(files[::-1], Decoder(8)),
-        content_key(files, Decoder(9)),
-        content_key(files, Decoder(8, "crop")),
+        image_cache_key(files[::-1], Decoder(8)),
+        image_cache_key(files, Decoder(9)),
+        image_cache_key(files, Decoder(8, "crop")),
     ]
     os.utime(files[0], ns=(1, 1))
-    others.append(content_key(files, Decoder(8)))
+    others.append(image_cache_key(files, Decoder(8)))
     Path(files[0]).unlink()
-    others.append(content_key(files, Decoder(8)))
-    monkeypatch.setattr(caching, "DECODER_VERSION", caching.DECODER_VERSION + 1)
-    others.append(content_key(files, Decoder(8)))
+    others.append(image_cache_key(files, Decoder(8)))
+    monkeypatch.setattr(decoding, "DECODER_VERSION", decoding.DECODER_VERSION + 1)
+    others.append(image_cache_key(files, Decoder(8)))
     assert len({key, *others}) == 7
 
 
@@ -131,7 +128,7 @@ def test_failed_build_leaves_nothing(tmp_path, monkeypatch):
         raise MemoryError
         yield
 
-    monkeypatch.setattr(caching, "write_chunks", fails)
+    monkeypatch.setattr(decoding, "write_chunks", fails)
     with pytest.raises(MemoryError):
         decode_all(some_files(tmp_path), 8, cache=tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
@@ -165,11 +162,11 @@ def test_loser_of_the_race_discards_its_own(tmp_path, monkeypatch):
     files, folder = some_files(tmp_path), tmp_path / "cache"
 
     def overtaken(write, paths, *, workers):
-        monkeypatch.setattr(caching, "write_chunks", write_chunks)
+        monkeypatch.setattr(decoding, "write_chunks", write_chunks)
         decode_all(files, 8, cache=folder)
         return write_chunks(write, paths, workers=workers)
 
-    monkeypatch.setattr(caching, "write_chunks", overtaken)
+    monkeypatch.setattr(decoding, "write_chunks", overtaken)
     assert reds(decode_all(files, 8, cache=folder).store) == [0, 10, 20, 30, 40]
     assert len(list(folder.iterdir())) == 1
 
@@ -264,7 +261,8 @@ def test_several_classes_become_tasks(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("targets", "message"), [("maligant", "did you mean 'malignant'"), ("images", "one of benign, malignant, unsure")]
+    ("targets", "message"),
+    [("maligant", "did you mean 'malignant'"), ("images", "its folders are 'benign', 'malignant', 'unsure'")],
 )
 def test_unknown_class_is_named(tmp_path, targets, message):
     with pytest.raises(ValueError, match=message):
@@ -272,11 +270,12 @@ def test_unknown_class_is_named(tmp_path, targets, message):
 
 
 def test_folder_without_classes_or_images_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="folder per class"):
-        read_folder(tmp_path, "a")
     (tmp_path / "a").mkdir()
     with pytest.raises(ValueError, match="has no images"):
         read_folder(tmp_path, "a")
+    flat(tmp_path / "heap" / "1.png", 1)
+    with pytest.raises(ValueError, match="folder per class"):
+        read_folder(tmp_path / "heap", "a")
     with pytest.raises(FileNotFoundError, match="no folder"):
         read_folder(tmp_path / "nowhere", "a")
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from apmax.data.images.augment import LARGE_IMAGES
+from apmax.data.images.augmentation import LARGE_IMAGES
 from apmax.data.images.reading import image_dataset
 
 torch.set_num_threads(1)
