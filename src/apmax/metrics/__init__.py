@@ -1,7 +1,7 @@
 """Ranking metrics: average precision, AUPRC, AUROC, precision at k, and their confidence intervals.
 
 Scores are taken raw, on any scale, and never transformed, so that large logits do not tie. Ties and weights are exact,
-the arithmetic is float64, and one rule says what is undefined: a metric is NaN where its definition divides by zero
+the arithmetic is float64, and one rule covers undefined values: a metric is NaN where its definition divides by zero
 (no positives; for AUROC also no negatives), or where a task has fewer than k rows.
 """
 

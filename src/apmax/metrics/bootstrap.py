@@ -1,7 +1,7 @@
 """Average precision of many stratified resamples, without sorting any of them.
 
-A resample draws n₊ positives and n₋ negatives with replacement. Its average precision depends only on how many of the
-positives fall on each of their L distinct scores, and how many of the negatives fall between two such scores: a
+A resample draws n₊ positives and n₋ negatives with replacement. Its average precision depends only on the number
+of positives at each of their L distinct scores and the number of negatives between two such scores: a
 multinomial draw into L cells and another into L + 1, which is exact in distribution and far cheaper than drawing
 the examples where the cells are few. Models that are compared on one resample share the draw: their cells are the
 occupied combinations of the single models' cells.
@@ -46,7 +46,7 @@ class Stratum:
         small = np.min_scalar_type(max(sizes))
         self.crowds = [cell[crowded] for cell in occupied]
         self.singles = [np.repeat(cell[~crowded].astype(small), counts[~crowded]) for cell in occupied]
-        # The singles stand first: the last cell takes what rounding leaves over, and there may be no singles.
+        # The singles come first: the last cell absorbs the rounding error, and there may be no singles.
         self.shares = np.append(self.singles[0].size, counts[crowded]) / max(1, self.total)
         self.width = max(self.shares.size, *sizes)
 
