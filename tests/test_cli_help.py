@@ -61,7 +61,7 @@ def test_help_does_not_import_torch():
 
 
 @pytest.mark.slow
-def test_public_names_are_there_when_asked_for():
+def test_every_public_name_resolves_without_importing_torch_first():
     code = "import apmax, sys; assert 'torch' not in sys.modules; [getattr(apmax, n) for n in apmax.__all__]"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

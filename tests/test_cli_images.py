@@ -30,7 +30,7 @@ def frames(path, count, tile=112):
     return [tuple(int(value) for value in sheet[top + 1, left + 1]) for top, left in places]
 
 
-def test_training_leaves_figures_of_validation_and_test(image_folder):
+def test_training_writes_validation_and_test_metrics(image_folder):
     results = json.loads((image_folder / "one" / "results.json").read_text())
     for part in ("valid", "test"):
         assert 0 <= results[part]["ap"]["low"] <= results[part]["ap"]["estimate"] <= results[part]["ap"]["high"] <= 1
@@ -43,7 +43,7 @@ def test_training_draws_the_test_images_and_marks_the_true_ones(image_folder):
     assert (shown.count(TRUE), shown.count(FALSE)) == (test["positives"], test["rows"] - test["positives"])
 
 
-def test_every_target_has_a_sheet_in_which_what_was_not_measured_is_grey(image_folder):
+def test_every_target_has_a_contact_sheet_with_unlabelled_images_in_grey(image_folder):
     results = json.loads((image_folder / "two" / "results.json").read_text())["valid"]["targets"]
     count = results["bad"]["rows"]
     for name in ("bad", "worse"):
@@ -59,14 +59,14 @@ def test_images_that_cannot_be_read_are_named_in_training_and_listed(image_folde
         )
         == 0
     )
-    said = capsys.readouterr().err
-    assert f"1 of {IMAGES + 1} images cannot be read: row 60 '{image_folder}/images/benign/broken.png' (" in said
-    assert "1 file is no image by its name (.txt) and is passed over, such as" in said
+    errors = capsys.readouterr().err
+    assert f"1 of {IMAGES + 1} images cannot be read: row 60 '{image_folder}/images/benign/broken.png' (" in errors
+    assert "1 file is no image by its name (.txt) and is passed over, such as" in errors
     (row,) = read_csv(tmp_path / "r" / "unreadable.csv")
     assert (row["file"], row["value"]) == ("images", f"{image_folder}/images/benign/broken.png")
 
 
-def test_unreadable_image_stops_the_training_where_that_is_asked_for(image_folder, tmp_path, capsys):
+def test_unreadable_image_stops_the_training_with_on_error_raise(image_folder, tmp_path, capsys):
     command = [
         "train",
         image_folder / "images",
@@ -82,14 +82,14 @@ def test_unreadable_image_stops_the_training_where_that_is_asked_for(image_folde
     assert not (tmp_path / "r").exists()
 
 
-def test_job_file_does_it_again_to_the_bit(image_folder, tmp_path):
+def test_run_file_repeats_the_training_bit_for_bit(image_folder, tmp_path):
     assert run("train", image_folder / "one" / "run.toml", "--quiet", "--out", tmp_path / "again") == 0
     for name in ("results.json", "run.toml", "encoder.json", "contact-sheet.png"):
         assert (tmp_path / "again" / name).read_bytes() == (image_folder / "one" / name).read_bytes()
 
 
 @pytest.mark.slow
-def test_resumed_training_ends_like_one_that_was_not_stopped(image_folder, tmp_path):
+def test_resumed_training_ends_like_an_uninterrupted_one(image_folder, tmp_path):
     common = ["train", image_folder / "images", "--target", "malignant", "--loss", "ce", *SHORT_IMAGES[4:], "--quiet"]
     assert run(*common, "--epochs", 1, "--out", tmp_path / "a") == 0
     assert run(*common, "--epochs", 2, "--out", tmp_path / "a", "--resume") == 0
@@ -129,7 +129,7 @@ def test_top_of_a_folder_is_the_best_first_of_the_images_that_can_be_read(image_
     assert (error["row"], error["value"]) == ("40", f"{image_folder}/unsorted/cut.jpg")
 
 
-def test_scores_depend_neither_on_how_images_are_cut_nor_on_what_names_them(image_folder, tmp_path, monkeypatch):
+def test_scores_do_not_depend_on_batches_or_on_the_source_of_the_paths(image_folder, tmp_path, monkeypatch):
     (tmp_path / "list.csv").write_text("\n".join(["file", *(f"{number:03d}" for number in range(40))]) + "\n")
     assert run("predict", image_folder / "one", image_folder / "unsorted", "--out", tmp_path / "whole.csv") == 0
     monkeypatch.setattr(decoding, "CHUNK", 4)
@@ -169,7 +169,7 @@ def test_contact_sheet_of_a_prediction_marks_the_best_by_their_folder(image_fold
     assert frames(tmp_path / "new" / "s.png", 5) == expected
 
 
-def test_contact_sheet_of_images_without_labels_claims_nothing(image_folder, tmp_path):
+def test_contact_sheet_of_images_without_labels_is_grey(image_folder, tmp_path):
     command = ["predict", image_folder / "one", image_folder / "unsorted", "--contact-sheet", tmp_path / "s.png"]
     assert run(*command, "--out", tmp_path / "o.csv") == 0
     assert set(frames(tmp_path / "s.png", 40)) == {UNKNOWN}
@@ -187,7 +187,7 @@ def test_several_targets_have_a_score_each_and_are_drawn_by_one(image_folder, tm
     assert frames(tmp_path / "s.png", 48) == [marks[row["worse"]] for row in rows[:48]]
 
 
-def test_evaluation_of_a_folder_is_what_training_said_of_it(image_folder, tmp_path, capsys):
+def test_evaluation_of_a_folder_agrees_with_the_test_metrics_of_the_training(image_folder, tmp_path, capsys):
     shutil.copytree(image_folder / "images" / "malignant", tmp_path / "later" / "malignant")
     shutil.copytree(image_folder / "images" / "benign", tmp_path / "later" / "fine")
     (tmp_path / "later" / "fine" / "broken.png").unlink()
@@ -205,9 +205,9 @@ def test_evaluation_of_a_folder_is_what_training_said_of_it(image_folder, tmp_pa
     capsys.readouterr()
     assert run("evaluate", tmp_path / "r", tmp_path / "later", "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    said = json.loads((tmp_path / "r" / "results.json").read_text())["test"]
+    reported = json.loads((tmp_path / "r" / "results.json").read_text())["test"]
     assert (found["rows"], found["positives"]) == (IMAGES, POSITIVE_IMAGES)
-    assert found["ap"]["estimate"] == pytest.approx(said["ap"]["estimate"], abs=1e-9)
+    assert found["ap"]["estimate"] == pytest.approx(reported["ap"]["estimate"], abs=1e-9)
 
 
 def test_options_reach_the_job(image_folder, tmp_path):
@@ -297,13 +297,13 @@ def test_mistake_is_one_line_and_leaves_nothing(image_folder, tmp_path, monkeypa
     capsys.readouterr()
     out = [] if arguments[0] == "evaluate" else ["--out", "o.csv" if arguments[0] == "predict" else "r"]
     assert run(*[image_folder / places[word] if word in places else word for word in arguments], *out) == 1
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert errors.count("\n") == 1
     assert list((tmp_path / "here").iterdir()) == []
 
 
-def test_rows_without_a_file_are_listed_with_what_stands_there(image_folder, tmp_path):
+def test_rows_without_a_file_are_listed_with_their_reason(image_folder, tmp_path):
     lines = (image_folder / "tables" / "a.csv").read_text().splitlines()
     (tmp_path / "a.csv").write_text("\n".join([*lines, "gone,0,", ",0,", "album,0,"]) + "\n")
     shutil.copytree(image_folder / "images", tmp_path / "own")
@@ -315,7 +315,7 @@ def test_rows_without_a_file_are_listed_with_what_stands_there(image_folder, tmp
     assert reasons == {str(IMAGES + k): reason for k, reason in enumerate(expected)}
 
 
-def test_table_that_names_images_says_how_to_look_into_them(image_folder, tmp_path, capsys):
+def test_table_with_a_column_of_image_files_suggests_the_option_path(image_folder, tmp_path, capsys):
     rows = [f"{number}.png,{number % 5},{int(number % 10 == 0)}" for number in range(80)]
     (tmp_path / "a.csv").write_text("\n".join(["file,x,y", *rows]) + "\n")
     short = ["--set", "stages.0.epochs=1", "--epochs", 1, "--quiet"]

@@ -15,14 +15,14 @@ from apmax.data import reading
 from apmax.workflows.tuning import open_study
 
 
-def test_training_leaves_figures_with_intervals(molecule_folder):
+def test_training_writes_metrics_with_intervals(molecule_folder):
     results = json.loads((molecule_folder / "one" / "results.json").read_text())
     for part in ("valid", "test"):
         ap = results[part]["ap"]
         assert 0 <= ap["low"] <= ap["estimate"] <= ap["high"] <= 1
 
 
-def test_job_file_does_it_again_to_the_bit(molecule_folder, tmp_path):
+def test_run_file_repeats_the_training_bit_for_bit(molecule_folder, tmp_path):
     assert run("train", molecule_folder / "two" / "run.toml", "--quiet", "--out", tmp_path / "again") == 0
     assert (tmp_path / "again" / "results.json").read_text() == (molecule_folder / "two" / "results.json").read_text()
 
@@ -46,7 +46,7 @@ def test_top_is_the_best_first_of_the_rows_that_can_be_read(molecule_folder, tmp
     assert "1 that cannot be read in" in capsys.readouterr().out
 
 
-def test_unreadable_rows_are_kept_apart_with_row_and_reason(molecule_folder, tmp_path):
+def test_unreadable_rows_are_written_to_a_file_of_errors(molecule_folder, tmp_path):
     run(
         "predict",
         molecule_folder / "one",
@@ -62,13 +62,13 @@ def test_unreadable_rows_are_kept_apart_with_row_and_reason(molecule_folder, tmp
     assert error["reason"]
 
 
-def test_file_of_errors_of_another_time_does_not_stay(molecule_folder, tmp_path):
+def test_file_of_errors_of_an_earlier_prediction_is_removed(molecule_folder, tmp_path):
     (tmp_path / "r.errors.csv").write_text("row,value,reason\n1,C,old\n")
     assert run("predict", molecule_folder / "one", molecule_folder / "library.smi", "--out", tmp_path / "r.csv") == 0
     assert not (tmp_path / "r.errors.csv").exists()
 
 
-def test_scores_do_not_depend_on_how_the_library_is_cut(molecule_folder, tmp_path, monkeypatch):
+def test_scores_do_not_depend_on_the_size_of_chunks(molecule_folder, tmp_path, monkeypatch):
     for rows in (1000, 7):
         monkeypatch.setattr(reading, "CHUNK_ROWS", rows)
         assert (
@@ -91,10 +91,10 @@ def test_several_targets_have_a_score_each_and_are_sorted_by_one(molecule_folder
 
 def test_evaluation_of_several_targets_is_by_target(molecule_folder, capsys):
     assert run("evaluate", molecule_folder / "two", molecule_folder / "train.csv", "--json") == 0
-    said = capsys.readouterr()
-    table = json.loads(said.out)
+    output = capsys.readouterr()
+    table = json.loads(output.out)
     assert (table["targets"]["active"]["rows"], table["targets"]["toxic"]["rows"]) == (96, 32)
-    assert "row 5 'C(C'" in said.err
+    assert "row 5 'C(C'" in output.err
 
 
 @pytest.mark.slow

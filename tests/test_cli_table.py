@@ -16,7 +16,7 @@ from commands import SHORT, run
 from small_files import client_rows, read_csv, write_csv
 
 
-def test_train_prints_validation_and_test_figures(client_folder, tmp_path, capsys):
+def test_train_prints_validation_and_test_metrics(client_folder, tmp_path, capsys):
     command = [
         "train",
         client_folder / "train.csv",
@@ -112,7 +112,7 @@ def test_evaluate_agrees_with_scikit_learn(client_folder, tmp_path, capsys):
     assert result["no_skill"] == np.mean(labels)
 
 
-def test_evaluate_gives_what_training_said_of_the_test_file(client_folder, capsys):
+def test_evaluate_agrees_with_the_test_metrics_of_the_training(client_folder, capsys):
     run("evaluate", client_folder / "run", client_folder / "test.csv", "--json")
     assert (
         json.loads(capsys.readouterr().out) == json.loads((client_folder / "run" / "results.json").read_text())["test"]
@@ -133,18 +133,18 @@ def test_unseen_categories_and_missing_columns_are_reported(client_folder, tmp_p
         del row["income"]
     write_csv(tmp_path / "new.csv", table)
     assert run("predict", client_folder / "run", tmp_path / "new.csv", "--out", tmp_path / "out.csv") == 0
-    said = capsys.readouterr().err
-    assert "column 'income' is missing" in said
-    assert "column 'city': 20 of 20 rows have a value that training had not: 'paris'" in said
+    errors = capsys.readouterr().err
+    assert "column 'income' is missing" in errors
+    assert "column 'city': 20 of 20 rows have a value that training had not: 'paris'" in errors
 
 
-def test_run_file_of_a_training_does_it_again_to_the_bit(client_folder, tmp_path):
+def test_run_file_repeats_the_training_bit_for_bit(client_folder, tmp_path):
     assert run("train", client_folder / "run" / "run.toml", "--out", tmp_path / "again") == 0
     assert (tmp_path / "again" / "results.json").read_text() == (client_folder / "run" / "results.json").read_text()
     assert (tmp_path / "again" / "run.toml").read_text() == (client_folder / "run" / "run.toml").read_text()
 
 
-def test_resumed_training_ends_like_one_that_was_not_stopped(client_folder, tmp_path):
+def test_resumed_training_ends_like_an_uninterrupted_one(client_folder, tmp_path):
     common = [
         "train",
         client_folder / "train.csv",
@@ -202,7 +202,7 @@ def test_resuming_with_another_model_is_refused(client_folder, tmp_path, capsys)
     assert "model was" in capsys.readouterr().err
 
 
-def test_resume_without_anything_there_starts_afresh(client_folder, tmp_path):
+def test_resume_in_an_empty_folder_starts_a_training(client_folder, tmp_path):
     command = [
         "train",
         client_folder / "train.csv",
@@ -217,7 +217,7 @@ def test_resume_without_anything_there_starts_afresh(client_folder, tmp_path):
     assert (tmp_path / "new" / "model.pt").exists()
 
 
-def test_directory_that_is_not_empty_is_refused_and_left_alone(client_folder, tmp_path, capsys):
+def test_folder_that_is_not_empty_is_refused_and_unchanged(client_folder, tmp_path, capsys):
     (tmp_path / "thesis.txt").write_text("dear")
     assert run("train", client_folder / "train.csv", "--target", "bought", "--out", tmp_path) == 1
     assert "is not empty" in capsys.readouterr().err
@@ -341,14 +341,14 @@ def test_mistaken_prediction_is_refused(client_folder, tmp_path, monkeypatch, ca
     assert message in capsys.readouterr().err
 
 
-def test_unfinished_training_is_named_as_such(client_folder, tmp_path, capsys):
+def test_unfinished_training_is_refused_with_a_hint_to_resume(client_folder, tmp_path, capsys):
     for name in ("run.toml", "encoder.json"):
         (tmp_path / name).write_bytes((client_folder / "run" / name).read_bytes())
     assert run("predict", tmp_path, client_folder / "test.csv", "--out", tmp_path / "o.csv") == 1
     assert "is not finished" in capsys.readouterr().err
 
 
-def test_table_without_rows_is_scored_to_one_without_rows(client_folder, tmp_path):
+def test_table_without_rows_gives_predictions_without_rows(client_folder, tmp_path):
     header = (client_folder / "test.csv").read_text().splitlines()[0]
     (tmp_path / "none.csv").write_text(header + "\n")
     for name, option in (("a.csv", []), ("b.csv", ["--sort"])):

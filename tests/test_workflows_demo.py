@@ -14,7 +14,7 @@ from commands import run
 
 
 @pytest.mark.parametrize("task", DEMO_TASKS)
-def test_cell_has_the_prevalence_that_is_announced_in_all_parts(task):
+def test_cell_has_the_stated_prevalence_in_all_parts(task):
     cell = DEMO_TASKS[task].cells(True)[0]()
     for _, labels in (cell.train, cell.valid, cell.test):
         assert labels.mean().item() == pytest.approx(DEMO_TASKS[task].prevalence, abs=0.01)

@@ -25,7 +25,7 @@ def test_precision_is_reported_at_the_number_of_positives_and_at_no_k_beyond_the
     assert list(evaluate_scores(scores, labels).precision_at) == sorted({10, 50, int(labels.sum())})
 
 
-def test_figures_without_negatives_are_null_in_json():
+def test_metrics_without_negatives_are_null_in_json():
     table = evaluate_scores(np.array([0.1, 0.2]), np.array([1, 1])).to_table()
     assert table["auroc"]["estimate"] is None
     assert table["ap"]["estimate"] == 1.0

@@ -52,7 +52,7 @@ def test_folder_reads_as_a_table_of_paths_and_classes(folder):
     assert len(paths) == 21
 
 
-def test_folder_cut_into_chunks_holds_the_same(folder, monkeypatch):
+def test_chunks_of_a_folder_have_the_same_rows(folder, monkeypatch):
     whole = ImageFolder(folder, ["a"]).read()
     monkeypatch.setattr("apmax.data.images.folder.CHUNK_ROWS", 3)
     source = ImageFolder(folder, ["a"])
@@ -92,7 +92,7 @@ def test_size_is_the_images_own_up_to_224(tmp_path, monkeypatch, size, expected)
     assert (found.size, found.augment) == expected
 
 
-def test_paths_of_a_table_begin_at_its_folder_if_nothing_is_said(folder, tmp_path):
+def test_paths_of_a_table_begin_at_its_folder_by_default(folder, tmp_path):
     lines = [f"{name}/deep/{number},{int(name == 'a')}" for number, name in enumerate("abbc" * 5)]
     (folder / "t.csv").write_text("\n".join(["path,y", *lines]) + "\n")
     prepared = prepare(folder / "t.csv", "y", ending=".png", seed=0)
@@ -159,7 +159,7 @@ def test_class_called_like_the_column_of_files_is_refused(folder):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_one_of_several_targets_has_its_share_to_choose_by(folder, seed):
+def test_every_one_of_several_targets_has_its_share_of_validation_rows(folder, seed):
     prepared = prepare(folder, target=["a", "c"], test_share=0.2, seed=seed)
     positives = [(part == 1).sum(0).tolist() for part in (prepared.data.labels, prepared.valid.labels)]
     assert positives == [[3, 3], [1, 1]]
@@ -172,7 +172,7 @@ def test_all_classes_of_a_folder_can_be_targets(folder):
     assert (prepared.valid.labels == 1).sum(0).tolist() == [1, 2, 1]
 
 
-def test_target_that_is_not_among_the_rows_to_choose_by_is_named(folder, tmp_path):
+def test_target_without_validation_positives_is_named(folder, tmp_path):
     names = [str(path) for path in sorted(folder.rglob("*.png"))]
     rows = [f"{name},{int('/a/' in name)},{int(k == 7)}" for k, name in enumerate(names)]
     table = tmp_path / "t.csv"

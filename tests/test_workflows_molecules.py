@@ -53,7 +53,7 @@ def test_molecules_that_cannot_be_read_are_left_out_and_named_by_row(file):
     assert any(f"row {len(SMILES)} 'C(C'" in line for line in prepared.warnings)
 
 
-def test_unreadable_molecules_stop_the_job_where_that_is_asked_for(file):
+def test_unreadable_molecules_stop_the_job_with_on_error_raise(file):
     with pytest.raises(ValueError, match="1 of 97 molecules cannot be read: row 96"):
         prepare(with_lines(file, "x,C(C,1,"), on_error="raise")
 

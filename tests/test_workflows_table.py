@@ -62,7 +62,7 @@ def test_validation_file_is_taken_whole_and_encoded_as_training_was(file, tmp_pa
     assert prepared.encoder.names == alone.encoder.names
 
 
-def test_encoder_knows_nothing_of_the_rows_held_out(file):
+def test_encoder_does_not_depend_on_held_out_rows(file):
     encoders = {}
     for extreme in ("0.5", "9999"):
         text = file.read_text() + f"{extreme},p1,2025-06-01,1\n0.2,p2,2025-06-01,0\n"
