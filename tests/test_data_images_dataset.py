@@ -227,6 +227,7 @@ def _first_pixel(data):
     return float(data.read([1])[0, 0, 0, 0])
 
 
+@pytest.mark.slow
 def test_spawned_process_reads_the_same(tmp_path):
     np.save(tmp_path / "pixels.npy", some_pixels(4))
     data = ImageDataset(ImageStore.open(tmp_path / "pixels.npy"), augment=SMALL_IMAGES)

@@ -150,6 +150,7 @@ def _decode(arguments):
     return reds(decode_all(files, 8, cache=folder).store)
 
 
+@pytest.mark.slow
 def test_concurrent_writers_leave_one_whole_cache(tmp_path):
     files = some_files(tmp_path)
     with multiprocessing.get_context("spawn").Pool(2) as pool:

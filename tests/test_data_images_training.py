@@ -33,6 +33,7 @@ def trained(augment, *, workers=0, stop_after=None, directory=None):
     return weights(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("augment", [SMALL_IMAGES, LARGE_IMAGES], ids=["small", "large"])
 def test_workers_do_not_change_the_weights(augment):
     assert same(trained(augment), trained(augment, workers=2))

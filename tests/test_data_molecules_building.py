@@ -85,6 +85,7 @@ def _build(folder):
     return len(featurise_all(SMILES * 20, folder).store)
 
 
+@pytest.mark.slow
 def test_concurrent_writers_leave_one_whole_cache(tmp_path):
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         assert pool.map(_build, [str(tmp_path)] * 4) == [120] * 4

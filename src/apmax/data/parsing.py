@@ -54,7 +54,7 @@ def words(column: Any) -> Any:
     >>> words(pa.array([1.0, 2.0, None])).to_pylist(), words(pa.array([" a", "N/A", "True"])).to_pylist()
     (['1', '2', None], ['a', None, 'true'])
     """
-    array = flat(column)
+    array = flatten_column(column)
     if pa.types.is_floating(array.type):
         array = pc.if_else(pc.is_finite(array), array, None)
         if bool(pc.all(pc.equal(pc.round(array), array)).as_py()):
@@ -72,7 +72,7 @@ def numbers(column: Any) -> tuple[Numbers, int]:
     >>> values.tolist(), unreadable
     ([1.0, 2.5, nan, nan], 1)
     """
-    array, unreadable = flat(column), 0
+    array, unreadable = flatten_column(column), 0
     if is_text(array):
         try:
             array = pc.cast(array, pa.float64())
@@ -94,7 +94,7 @@ def seconds(column: Any, form: str) -> tuple[Numbers, int]:
     >>> seconds(pa.array(["1970-01-02", ""]), "iso")
     (array([86400.,    nan]), 0)
     """
-    array = flat(column)
+    array = flatten_column(column)
     if is_date(array):
         moments = pc.cast(array, pa.timestamp("us"), safe=False)
         unreadable = 0
@@ -133,7 +133,7 @@ def cells(column: Any) -> list[str]:
     >>> cells(pa.array([" CCO", None]))
     ['CCO', '']
     """
-    return [(cell or "").strip() for cell in flat(column).cast(pa.string()).to_pylist()]
+    return [(cell or "").strip() for cell in flatten_column(column).cast(pa.string()).to_pylist()]
 
 
 def date_format(text: Any) -> str | None:
@@ -150,7 +150,7 @@ def date_format(text: Any) -> str | None:
     return None
 
 
-def flat(column: Any) -> Any:
+def flatten_column(column: Any) -> Any:
     """Return a column as one plain array: chunks joined, categories written out."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array

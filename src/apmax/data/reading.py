@@ -167,7 +167,7 @@ class TableFile(RowSource):
             if self.suffix == ".parquet":
                 # Not memory-mapped: mapped pages count as memory of the process, and the file may be larger than that.
                 with parquet.ParquetFile(self.path, pre_buffer=False, buffer_size=2**20) as file:
-                    for batch in file.iter_batches(CHUNK_ROWS, columns=stored):
+                    for batch in file.iter_batches(CHUNK_ROWS, columns=None if columns is None else stored):
                         yield pa.Table.from_batches([batch]).select(stored).rename_columns(names)
             else:
                 with self._open_csv(stored) as reader:

@@ -1,4 +1,4 @@
-"""Molecules: from SMILES to flat, memory-mapped graphs and batches of plain tensors."""
+"""Molecules: SMILES to memory-mapped stores of graphs, and batches of plain tensors."""
 
 from apmax.data.molecules.building import build_chunk, build_chunks, featurise_all
 from apmax.data.molecules.dataset import Molecule, MoleculeBatch, MoleculeDataset

@@ -12,7 +12,7 @@ from apmax.data.splits import EIGHTY_TEN_TEN, Split
 
 
 def scaffold(smiles: str) -> str:
-    """Return the Bemis–Murcko scaffold: ring systems and what links them. Without rings it is empty.
+    """Return the Bemis–Murcko scaffold: the ring systems and their linkers; empty without rings.
 
     Raises:
         ValueError: RDKit cannot read the molecule.

@@ -1,4 +1,4 @@
-"""The paper's sets of molecules: files, tasks, splits, homes."""
+"""The paper's sets of molecules: files, tasks, splits, public addresses."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _MOLECULENET = "https://deepchemdata.s3-us-west-1.amazonaws.com/datasets/"
 
 @dataclass(frozen=True)
 class MoleculeSet:
-    """One of the paper's sets.
+    """A set of the paper.
 
     Attributes:
         file: The csv below the folder of data sets.
         tasks: Its label columns; the first is the default.
-        split: The pattern of its split files, with a place for the split's name.
+        split: The pattern of its split files, in which {} is the split's name.
         splits: The names of its splits; the first is the default.
-        drawn: Those of its splits that have no file: drawn by `Split.random`, with the seed by name.
-        digest: SHA-256 of its SMILES and labels (`content_digest`), whatever the file's form.
-        url: Its public home, where there is one.
+        drawn: Splits without a file, by `Split.random`: the seed by name.
+        digest: SHA-256 of its SMILES and labels (`content_digest`), whatever the file's format.
+        url: Its public address, if it has one.
         width: The paper's hidden width.
     """
 
@@ -146,13 +146,13 @@ def load_molecules(
         data_dir: The folder of data sets; by default `APMAX_DATA`.
         cache: The folder of caches, as in `featurise_all`.
         levels: Cliques and descriptors as well, for ML-MPNN.
-        workers: Processes that read molecules that are not in the cache.
+        workers: The number of processes that read molecules.
         progress: Show a progress bar; by default on a terminal.
-        download: Fetch a csv that is not there from its public home. The file is refused if its content differs.
+        download: Download a missing csv from its public address, and check its content.
 
     Raises:
-        ValueError: Unknown name, task or split; or a file whose content is not that of the paper's set.
-        FileNotFoundError: The data are not there.
+        ValueError: Unknown name, task or split; or a download with other content than the paper's set.
+        FileNotFoundError: A file is missing.
     """
     entry = MOLECULE_SETS[validation.choice("name", name, MOLECULE_SETS)]
     columns = [entry.tasks[0]] if tasks is None else [tasks] if isinstance(tasks, str) else list(tasks)
@@ -181,7 +181,7 @@ def load_molecules(
 
 
 def content_digest(path: str | PathLike[str], tasks: Sequence[str]) -> str:
-    """Return the SHA-256 of a table's SMILES and labels, the same for every form in which the file may come."""
+    """Return the SHA-256 of a table's SMILES and labels, the same for every file format."""
     rows = read_labelled(open_table(path), tasks, ["smiles"])
     digest = sha256()
     for text, labels in zip(parsing.cells(rows.table.column("smiles")), rows.labels.tolist(), strict=True):
