@@ -229,6 +229,25 @@ def test_unknown_option_of_an_own_network_is_refused(client_folder, own_module, 
     assert "did you mean 'scale'?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["os:system", "timm:resnet18", "resnet50d"])
+def test_folder_alone_never_imports_code_outside_of_apmax(image_folder, tmp_path, monkeypatch, name):
+    for file in ("encoder.json", "model.pt"):
+        (tmp_path / file).write_bytes((image_folder / "one" / file).read_bytes())
+    text = (image_folder / "one" / "run.toml").read_text()
+    (tmp_path / "run.toml").write_text(text.replace('name = "resnet18"', f'name = "{name}"'))
+    monkeypatch.setattr("apmax.extras.load_callable", lambda *_: pytest.fail("imported"))
+    monkeypatch.setattr("apmax.models.images.build_image_model", lambda *_, **__: pytest.fail("built"))
+    with pytest.raises(ValueError, match=f"trained with the network {name}, which is code outside of apmax"):
+        load_model(tmp_path)
+
+
+def test_option_that_makes_timm_load_a_file_is_refused(image_folder, tmp_path):
+    settings = {"model.name": "timm:resnet18", "model.checkpoint_path": "weights.pt"}
+    table = {"data": {"train": str(image_folder / "images"), "target": "malignant"}}
+    with pytest.raises(ValueError, match="checkpoint_path is no option here"):
+        train_job(table, Overrides(settings=settings), out=tmp_path / "r")
+
+
 def test_folder_with_other_weights_is_refused(client_folder, tmp_path):
     for name in ("run.toml", "encoder.json"):
         (tmp_path / name).write_bytes((client_folder / "run" / name).read_bytes())

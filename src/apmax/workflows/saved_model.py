@@ -33,7 +33,6 @@ from apmax.workflows.data_types import (
     RowReport,
     data_type_of,
     encode_rows,
-    is_import_path,
 )
 from apmax.workflows.job import Job, read_job, write_job
 
@@ -239,12 +238,13 @@ def _trusted_builder(
         return model
     if model is not None and model != name:
         raise ValueError(f"model must be {name!r}, the network that {folder} was trained with, got {model!r}")
-    if model is None and is_import_path(name):
+    data_type = data_type_of(job.data)
+    if model is None and name not in data_type.models:
         raise ValueError(
             f"model: {folder} was trained with the network {name}, which is code outside of apmax: "
             f"to import it, name it again (model={name})"
         )
-    return data_type_of(job.data).find_builder(name)
+    return data_type.find_builder(name)
 
 
 def _load_network(job: Job, encoder: Encoder, file: Path, builder: Callable[..., nn.Module]) -> nn.Module:

@@ -333,7 +333,13 @@ class ImageType(DataType[ImageData]):
         return self.models[name] if name in self.models else partial(build_image_model, name, size=size)
 
     def check_options(self, name: str, options: Mapping[str, Any], builder: Callable[..., nn.Module]) -> None:
-        """Raise for options that a model does not have; timm checks those of its models."""
+        """Raise for options that a model does not have; timm checks those of its models.
+
+        Options by which timm would load weights of its own are refused: `pretrained` names a file of plain weights.
+        """
+        for key in options:
+            if name not in self.models and ("pretrained" in key or "checkpoint" in key):
+                raise ValueError(f"model: {key} is no option here; pretrained=FILE loads weights")
         super().check_options(name, options, extras.load_callable(name) if is_import_path(name) else builder)
 
     def build_model(
