@@ -1,4 +1,4 @@
-"""Adapters to other training frameworks."""
+"""Adapters to other frameworks, imported by no other package of apmax."""
 
 from apmax.lazy import lazy_attributes
 
