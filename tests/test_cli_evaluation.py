@@ -15,9 +15,10 @@ def sample(rows=300, shift=1.0, seed=0):
 
 
 @pytest.mark.parametrize("scores", [[4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0]])
-def test_perfect_ranking_has_an_interval_that_claims_nothing(scores):
+def test_a_perfect_or_reversed_ranking_of_few_rows_has_a_wide_interval(scores):
     result = evaluate(np.array(scores), np.array([1, 1, 0, 0]))
-    assert (result.auroc.low, result.auroc.high) == (0.0, 1.0)
+    assert result.auroc.estimate in (result.auroc.low, result.auroc.high)
+    assert result.auroc.high - result.auroc.low > 0.5
 
 
 def test_precision_is_reported_at_the_number_of_positives_and_at_no_k_beyond_the_rows():

@@ -270,6 +270,7 @@ def test_equal_rows_of_different_labels_stay_apart():
     assert len(canonical(np.ones((2, 1)), np.array([0.0, 1.0]), np.ones(2))[2]) == 2
 
 
+@pytest.mark.filterwarnings("ignore:surrogate .* measures average precision on scores in")
 @pytest.mark.parametrize("surrogate", sorted(set(SURROGATES) - set(KINKED)))
 def test_every_smooth_surrogate_converges(surrogate):
     X, labels, weight = problem(200)

@@ -247,7 +247,7 @@ def ap_objective(
     total_positive, total_negative = positive.sum(-1, keepdim=True), negative.sum(-1, keepdim=True)
     anchors, anchor_weight = scores.gather(-1, index), positive.gather(-1, index)
     sums = pair_sums(scores, anchors, positive, negative, surrogate=surrogate, margin=margin, method=method).double()
-    # An anchor's pair with itself is known. Where scores lie so far apart that rounding lost it, it is put back; where
+    # An anchor's pair with itself is known. Where scores lie so far apart that rounding lost it, it is restored; where
     # an anchor only pads a task with few positives, it keeps 0/0 out of value and gradient.
     lost = (surrogate.at_zero(margin) * _one_if_zero(anchor_weight) - sums[POS].detach()).clamp_min_(0)
     sums = sums + torch.stack([lost, torch.zeros_like(lost)])
@@ -278,7 +278,7 @@ def positions_of_positives(positive: Tensor, count: int | None = None) -> Tensor
 
     Args:
         positive: (..., n) weight of every positive, 0 for other examples.
-        count: k, if known: then nothing waits for the data. Otherwise the largest number that any task has.
+        count: k, if known: then no synchronisation is needed. Otherwise the largest number that any task has.
     """
     if count is None and positive.ndim == 1:
         return positive.nonzero().squeeze(-1)
@@ -287,5 +287,5 @@ def positions_of_positives(positive: Tensor, count: int | None = None) -> Tensor
 
 
 def _one_if_zero(total: Tensor) -> Tensor:
-    """Return weights to divide by, 1 in the place of 0."""
+    """Return weights to divide by, 1 instead of 0."""
     return torch.where(total > 0, total, 1)

@@ -53,7 +53,7 @@ class Surrogate:
         return self.value_and_slope(validation.floating(x).detach().clone(), margin)[1]
 
     def at_zero(self, margin: float) -> float:
-        """Return ℓ(0), what an example contributes by being compared with itself."""
+        """Return ℓ(0), the contribution of an example compared with itself."""
         return float(self.value_and_slope(torch.zeros((), dtype=torch.float64), margin)[0])
 
 

@@ -1,15 +1,15 @@
 """Pair sums of a piecewise polynomial surrogate in O((n + k) log k): one binary search for each example.
 
 Every anchor a has knots a + x where the polynomial of ℓ(s - a) changes. All knots, sorted, cut the line into buckets;
-inside a bucket every anchor sees one polynomial. So three moments of a bucket (how many examples, the sums of their
-distances d from its left edge and of d²) say all that any anchor needs of them, and the gradient of an example is
+inside a bucket ℓ(s - a) is one polynomial for every anchor. So three moments of a bucket (the number of examples, the
+sums of their distances d from its left edge and of d²) suffice for all anchors, and the gradient of an example is
 `constant[bucket] + slope[bucket]·d`. Moments add up over chunks and over processes.
 
 Accuracy. A piece without end (hinges) is accumulated from the top by a recurrence whose terms are all non-negative.
 A bounded piece is a difference of prefix sums; these are taken relative to cells twice as wide as the piece, so that
-neither an offset of all scores nor one far outlier costs digits. The same holds on the way back, where a piece adds to
-the sums over the buckets where it begins and subtracts the same where it ends. Everything is relative to the median
-anchor; an anchor at a distance D from it sees its own neighbourhood to within the rounding of D, 1e-16·D.
+neither an offset of all scores nor one far outlier costs digits. The same holds in the backward pass, where a piece
+adds to the sums over the buckets where it begins and subtracts the same where it ends. Everything is relative to the
+median anchor; at an anchor at a distance D from it, positions are exact to within the rounding of D, 1e-16·D.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BucketTable:
         self.edges, origin = sort(knots)
         # Bucket 0 lies below every knot and contributes nothing; its distances are only kept finite.
         self._left = torch.cat([self.edges[..., :1], self.edges], -1)
-        # Where among the edges the knots stand, piece by piece. Equal edges may stand in any order: there is no bucket
+        # The positions of the knots among the edges, piece by piece. Equal edges may be in any order: no bucket lies
         # between them.
         places = torch.arange(origin.shape[-1], device=anchors.device).expand_as(origin)
         self._places = torch.empty_like(origin).scatter_(-1, origin, places)
@@ -119,7 +119,7 @@ class BucketTable:
         tables: list[Tensor] = []
         gap = torch.diff(self.edges, append=self.edges[..., -1:]) if _degree(self.pieces[-1:]) else self.edges
         for power, term in enumerate(self.moments[: _degree(self.pieces[-1:]) + 1, ..., 1:].unbind(0)):
-            # What lies in higher buckets is further away by the gaps between.
+            # Examples in higher buckets are further away by the gaps between.
             above = [pad(table[..., 1:], (0, 1)) for table in tables]
             if power == 1:
                 term = term + gap * above[0]
@@ -143,7 +143,7 @@ class BucketTable:
         return by_piece
 
     def _endless_linear(self, weight: Tensor, slope: Piece) -> Tensor:
-        """Return the sums over the anchors of the last piece's slope: at every edge, and what it gains from there."""
+        """Return the sums over the anchors of the last piece's slope: at every edge, and the rate of change there."""
         c0, c1, _ = slope.coefficients
         knot = self._places[..., -self.anchors.shape[-1] :]
         # How many anchors' last knots v are not above the edge e; over these go Σ w and Σ w·(e - v).
@@ -174,7 +174,7 @@ class BucketTable:
         at_edge.scatter_add_(-1, end.expand_as(change), -change)
         constant, slope, further = sums = jumps.cumsum(-1)
         constant.add_(further)[..., 1:].addcmul_(slope[..., 1:], self._rest)
-        # Nothing is there: what rounding has left would be multiplied by any distance.
+        # No piece reaches these buckets: a rounding error there would be multiplied by any distance.
         sums[:2, ..., 1:].masked_fill_(self._wide, 0)
         return sums[:2]
 

@@ -22,7 +22,7 @@ _KNOTS_BEFORE, _KNOTS_AFTER = 1, 2
 
 
 def grid_points(spread: float, scale: float) -> int:
-    """Return how many grid points scores within `spread` need: a power of two."""
+    """Return the number of grid points, a power of two, for scores within `spread`."""
     needed = int(min(POINTS_PER_UNIT * scale * spread, 2.0**40)) + 8
     return 1 << (needed - 1).bit_length()
 

@@ -14,7 +14,7 @@ from apmax.exact.grid import MAX_POINTS, grid_points
 from apmax.exact.tables import TabulatedPairs
 from apmax.surrogates import Surrogate
 
-METHODS = ("auto", "dense", "bucket", "grid")
+PAIR_SUM_METHODS = ("auto", "dense", "bucket", "grid")
 DENSE_PAIRS = 200_000
 """Up to this many pairs the full matrix is faster than a search."""
 _PAIRS_PER_POINT = 64
@@ -67,7 +67,7 @@ def pair_sums(
             [0.0000]])
     """
     surrogate = surrogates.get(surrogate, margin)
-    validation.choice("method", method, METHODS)
+    validation.choice("method", method, PAIR_SUM_METHODS)
     weight = torch.stack([positive, negative]).to(validation.floating(scores).dtype)
     sums: Tensor = _PairSums.apply(scores, anchors, weight, surrogate, margin, method)
     return sums
@@ -189,7 +189,7 @@ class _PairSums(torch.autograd.Function):
     def forward(
         ctx: Any, scores: Tensor, anchors: Tensor, weight: Tensor, surrogate: Surrogate, margin: float, method: str
     ) -> Tensor:
-        # Only so that autograd notices if one of them is changed in place before the backward pass.
+        # Saved so that autograd detects a change in place before the backward pass.
         ctx.save_for_backward(scores, anchors)
         dtype = weight.dtype
         with _full_precision(scores.device):

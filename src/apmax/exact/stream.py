@@ -65,7 +65,7 @@ class PairStream:
         self.table.add(self.table.locate(scores.detach()), torch.stack([positive, negative]).double())
 
     def reduce(self, group: dist.ProcessGroup | None = None) -> None:
-        """Join what the processes of `group` have added; all must hold the same anchors."""
+        """Add up the examples of all processes of `group`; all must hold the same anchors."""
         dist.all_reduce(self.table.moments, group=group)
 
     def sums(self) -> Tensor:
@@ -103,7 +103,7 @@ def pair_sums_across_ranks(
 ) -> Tensor:
     """Return `pair_sums` of the examples and anchors of all processes, the same (2, k) array on each.
 
-    Arguments are this process's share, (n,) and (k,), of any length, as in `pair_sums`. What travels is the anchors
+    Arguments are this process's share, (n,) and (k,), of any length, as in `pair_sums`. The processes exchange anchors
     and their tables, O(k), never the scores. Every process must compute the same objective from the result; backward
     then gives each its own scores' part of the joint gradient without further communication. (Under DDP, which
     averages gradients, multiply the objective by the number of processes.)
@@ -131,8 +131,8 @@ class _AcrossRanks(torch.autograd.Function):
         joined, ctx.start = gather_ragged(anchors.detach().double(), group)
         if not joined.numel():
             raise ValueError("anchors must not be empty on every process: there is nothing to compare the scores with")
-        nothing = scores.new_full((1,), torch.inf, dtype=torch.float64)
-        ends = torch.stack([torch.cat([sign * scores.detach().double(), nothing]).min() for sign in (1, -1)])
+        infinity = scores.new_full((1,), torch.inf, dtype=torch.float64)
+        ends = torch.stack([torch.cat([sign * scores.detach().double(), infinity]).min() for sign in (1, -1)])
         dist.all_reduce(ends, dist.ReduceOp.MIN, group=group)
         low, high = torch.minimum(ends[0], joined.min()), torch.maximum(-ends[1], joined.max())
         ctx.table = pair_table(joined, surrogate, margin, low, high)
@@ -153,7 +153,7 @@ class _AcrossRanks(torch.autograd.Function):
 
 
 def gather_ragged(values: Tensor, group: dist.ProcessGroup | None = None) -> tuple[Tensor, int]:
-    """Return all processes' values, joined along the first dimension in the order of ranks, and where one's own begin.
+    """Return all processes' values, joined along the first dimension in the order of ranks, and the start of its own.
 
     The processes may hold different numbers of rows, or none.
     """

@@ -14,7 +14,7 @@ from apmax.exact.search import common_rows, edges_below
 
 
 class Memory(nn.Module):
-    """A table (2, n₊) of estimates, found by training row; nothing is held for negatives.
+    """A table (2, n₊) of estimates, found by training row; negatives have no entry.
 
     Args:
         labels: The training labels, (n,) or (n, tasks).
@@ -35,8 +35,8 @@ class Memory(nn.Module):
         rows = (labels if self.tasks is None else labels.mT.flatten()).eq(1).nonzero().squeeze(-1)
         if rows.numel() == 0:
             raise ValueError("labels must hold at least one positive (1), got none")
-        # Both tables end in a spare slot that belongs to no row: it takes what must not be stored, so that neither
-        # finding nor writing needs a data-dependent shape.
+        # Both tables end in a spare slot that belongs to no row: it receives values that must not be stored, so that
+        # neither finding nor writing needs a data-dependent shape.
         end = rows.new_full((1,), torch.iinfo(rows.dtype).max)
         # Not persistent: rows and values are saved by hand, so that loading can compare the rows.
         self.register_buffer("_rows", torch.cat([rows, end]), persistent=False)
@@ -108,7 +108,7 @@ class Memory(nn.Module):
             missing_keys.extend(key for key in known if key not in state_dict)
         elif rows.shape != self.rows.shape or not torch.equal(rows.to(self.rows.device), self.rows):
             error_msgs.append(
-                f"{prefix}rows: the saved loss knows {rows.numel()} training positives, this one "
+                f"{prefix}rows: the saved loss has {rows.numel()} training positives, this one "
                 f"{self.rows.numel()} or others; build it from the same labels"
             )
         else:

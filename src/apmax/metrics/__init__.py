@@ -1,8 +1,8 @@
-"""How well scores rank: average precision, its relatives and their uncertainty; torch in, torch out.
+"""Ranking metrics: average precision, AUPRC, AUROC, precision at k, and their confidence intervals.
 
 Scores are taken raw, on any scale, and never transformed, so that large logits do not tie. Ties and weights are exact,
-the arithmetic is float64, and one rule says what is undefined: a metric is NaN where its definition divides by zero
-(no positives; for AUROC also no negatives), or where a task has too few rows for the k that was asked.
+the arithmetic is float64, and one rule covers undefined values: a metric is NaN where its definition divides by zero
+(no positives; for AUROC also no negatives), or where a task has fewer than k rows.
 """
 
 from apmax.metrics.curves import (
@@ -25,8 +25,10 @@ from apmax.metrics.intervals import (
     paired_difference,
 )
 from apmax.metrics.paired import Paired, compare
+from apmax.metrics.stateful import AveragePrecision
 
 __all__ = [
+    "AveragePrecision",
     "Difference",
     "Interval",
     "Paired",

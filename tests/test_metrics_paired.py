@@ -1,4 +1,4 @@
-"""Paired differences over runs: Student's interval, honest where there are few."""
+"""Paired comparison over cells with Student's interval, and the quantiles that intervals are made of."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from apmax.metrics import compare
-from apmax.metrics.paired import t_quantile
+from apmax.metrics.quantiles import beta_quantile, t_quantile
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 9, 10, 29, 100, 301])
@@ -45,3 +45,15 @@ def test_values_of_other_cells_are_refused(values, base):
 def test_quantile_that_does_not_exist_is_refused(probability, freedom):
     with pytest.raises(ValueError, match="must"):
         t_quantile(probability, freedom)
+
+
+@pytest.mark.parametrize("probability", [1e-9, 0.025, 0.5, 0.975])
+@pytest.mark.parametrize(("a", "b"), [(0.5, 3.3), (1, 1), (5, 1), (200, 1), (1e5, 37.5), (12.7, 1e6)])
+def test_quantile_is_that_of_the_beta_distribution(probability, a, b):
+    assert beta_quantile(probability, a, b) == pytest.approx(stats.beta.ppf(probability, a, b), rel=1e-8)
+
+
+@pytest.mark.parametrize(("probability", "a", "b"), [(-0.1, 1, 1), (1.1, 1, 1), (0.5, 0, 1), (0.5, 1, 0)])
+def test_beta_quantile_that_does_not_exist_is_an_error(probability, a, b):
+    with pytest.raises(ValueError, match="must lie in"):
+        beta_quantile(probability, a, b)

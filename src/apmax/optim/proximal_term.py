@@ -1,4 +1,4 @@
-"""A pull towards a reference point, for training in stages."""
+"""A proximal term towards a reference point, for training in stages."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def proximal(
     """Add `weight·(w - w_ref)` to the gradients before each step, and renew w_ref every `every` steps.
 
     This is the gradient of `weight/2·‖w - w_ref‖²`, with which AUC-M is trained in stages (Yuan et al. 2020). w_ref is
-    where the weights are now; it becomes the weights as they are when `every` steps have been made, or with
-    `average` the mean of the points at which those steps began. Groups with `maximize=True` and parameters without a
+    first the current weights; after `every` steps it becomes the weights at that time, or with `average` the mean of
+    the points at which those steps began. Groups with `maximize=True` and parameters without a
     gradient are left alone. For renewal every k epochs give `k * len(sampler)`, or None and call `renew()`.
 
     Args:
@@ -28,7 +28,7 @@ def proximal(
 
     Returns:
         A handle with `renew()`, `remove()`, `state_dict()` and `load_state_dict(state)`. Save its state with the
-        optimiser's: a run goes on exactly where it was.
+        optimiser's: a run then resumes exactly.
 
     Raises:
         ValueError: `weight` below 0 or `every` below 1.
@@ -46,7 +46,7 @@ def proximal(
 
 
 class Proximal:
-    """What `proximal` returns: renews, saves and removes the reference point."""
+    """The handle of a proximal term: renews, saves and removes the reference point."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, weight: float, every: int | None, average: bool) -> None:
         self.weight = validation.interval("weight", weight, 0, closed="left")
@@ -60,18 +60,18 @@ class Proximal:
         self._hook = optimizer.register_step_pre_hook(self._before_step)
 
     def renew(self) -> None:
-        """Take the weights as they are, or their mean since the last renewal, as the new reference point."""
+        """Take the current weights, or their mean since the last renewal, as the new reference point."""
         with torch.no_grad():
             for param in self._params():
                 self._reference[param].copy_(self._mean[param] if self.average and self._steps else param)
         self._steps = 0
 
     def remove(self) -> None:
-        """Take the term out of the optimiser's steps again."""
+        """Remove the term from the optimiser's steps."""
         self._hook.remove()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is needed to go on exactly: the steps since the last renewal, the reference, the mean."""
+        """Return the state for an exact resumption: steps since the last renewal, reference and mean."""
         params = self._params()
         return {
             "steps": self._steps,
@@ -80,7 +80,7 @@ class Proximal:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state.
+        """Resume from a saved state.
 
         Raises:
             ValueError: It belongs to other parameters, or to another choice of `average`; nothing is changed.
@@ -118,25 +118,25 @@ class Proximal:
         optimizer, *given = args
         closure = given[0] if given else kwargs.get("closure")
         if closure is None:
-            self._pull()
+            self._add_term()
             return None
 
-        def pulled() -> Any:
-            # The gradients come into being inside the step, so the term has to be added there.
+        def closure_with_term() -> Any:
+            # A closure computes the gradients inside the step, so the term has to be added there.
             value = closure()
-            self._pull()
+            self._add_term()
             return value
 
-        return (optimizer,), {**kwargs, "closure": pulled}
+        return (optimizer,), {**kwargs, "closure": closure_with_term}
 
-    def _pull(self) -> None:
+    def _add_term(self) -> None:
         moved = [(param, param.grad) for param in self._params() if param.grad is not None]
         if not moved:
             return
         with torch.no_grad():
-            pulls = list(torch._foreach_sub([w for w, _ in moved], [self._reference[w] for w, _ in moved]))
+            terms = list(torch._foreach_sub([w for w, _ in moved], [self._reference[w] for w, _ in moved]))
             # A fused optimiser under torch's GradScaler undoes the scaling of the gradients itself, later.
             scale = getattr(self._optimizer, "grad_scale", None)
             if scale is not None:
-                torch._foreach_mul_(pulls, scale)
-            torch._foreach_add_([grad for _, grad in moved], pulls, alpha=self.weight)
+                torch._foreach_mul_(terms, scale)
+            torch._foreach_add_([grad for _, grad in moved], terms, alpha=self.weight)

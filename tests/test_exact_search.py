@@ -1,4 +1,4 @@
-"""The place of a score among sorted edges is the same however it is found."""
+"""Search in sorted edges: every method finds the same positions."""
 
 from __future__ import annotations
 

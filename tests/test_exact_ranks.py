@@ -10,6 +10,8 @@ from apmax.exact import PairStream, pair_sums, pair_sums_across_ranks
 from apmax.functional import outer
 from apmax.surrogates import SURROGATES
 
+pytestmark = pytest.mark.slow  # starts four processes
+
 FAST = {name: "grid" if name in ("logistic", "sigmoid") else "bucket" for name in SURROGATES}
 # Where each rank's share begins and ends. Of four, rank 1 has examples but no positive, rank 2 has nothing at all.
 SHARES = {2: [0, 13, 50], 4: [0, 17, 29, 29, 50]}

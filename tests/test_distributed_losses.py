@@ -12,7 +12,7 @@ import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from apmax.distributed import Gathered, gather
+from apmax.distributed import Gathered, gather_shards
 from apmax.losses import LOSSES
 from apmax.optim import param_groups
 
@@ -74,6 +74,7 @@ def several(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(request.param)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOSSES)
 def test_gradient_under_ddp_is_that_of_one_process_on_the_joined_batch(name: str, several: list[dict]) -> None:
     alone, _ = train(name, 0, 1)
@@ -82,6 +83,7 @@ def test_gradient_under_ddp_is_that_of_one_process_on_the_joined_batch(name: str
             assert (gradient - expected).norm() <= 1e-9 * expected.norm()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOSSES)
 def test_state_is_the_same_on_every_process_to_the_bit(name: str, several: list[dict]) -> None:
     first = several[0][name][1]
@@ -90,6 +92,7 @@ def test_state_is_the_same_on_every_process_to_the_bit(name: str, several: list[
             assert torch.equal(value, first[key])
 
 
+@pytest.mark.slow
 def test_state_is_that_of_one_process(several: list[dict]) -> None:
     _, alone = train("ap", 0, 1)
     for key, value in several[0]["ap"][1].items():
@@ -98,4 +101,4 @@ def test_state_is_that_of_one_process(several: list[dict]) -> None:
 
 def test_one_process_needs_no_group() -> None:
     shard = torch.tensor([1.0, 2.0], requires_grad=True)
-    assert gather(shard) is shard
+    assert gather_shards(shard) is shard
