@@ -171,3 +171,23 @@ def same_shape(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
             f"got {tuple(scores.shape)} and {tuple(labels.shape)}"
         )
     return scores, labels
+
+
+def first_line(error: Exception) -> str:
+    r"""Return the first line of an error's message, or its type where it has none.
+
+    >>> first_line(ValueError("no\nyes")), first_line(ValueError())
+    ('no', 'ValueError')
+    """
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> plural(1, "cell"), plural(3, "cell"), plural(2, "category")
+    ('1 cell', '3 cells', '2 categories')
+    """
+    if count == 1:
+        return f"{count} {noun}"
+    return f"{count} {noun[:-1]}ies" if noun.endswith("y") else f"{count} {noun}s"

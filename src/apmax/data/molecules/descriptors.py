@@ -66,8 +66,8 @@ Matrix = npt.NDArray[np.float64]
 def raw(molecule: Any) -> list[float]:
     """Return the 200 descriptors of an RDKit molecule as RDKit gives them; NaN where it cannot.
 
-    >>> from apmax.data.molecules.featurise import read
-    >>> round(raw(read("CCO"))[NAMES.index("MolWt")], 3)
+    >>> from apmax.data.molecules.featurise import parse_smiles
+    >>> round(raw(parse_smiles("CCO"))[NAMES.index("MolWt")], 3)
     46.069
     """
     return [_value(function, molecule) for function in _functions()]

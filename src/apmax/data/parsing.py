@@ -1,0 +1,180 @@
+"""Values of text columns: missing values, numbers, dates and words, from Arrow arrays to numpy or Arrow text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from apmax import extras
+
+pa = extras.load("pyarrow", "tables")
+pc = extras.load("pyarrow.compute", "tables")
+
+Numbers = npt.NDArray[np.float64]
+
+MISSING = ("", "?", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none", "nat")
+"""Texts for a missing value, in any case."""
+
+DATE_FORMATS = ("iso", "iso with zone", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y")
+"""In the order in which they are tried; the first that reads every value is taken."""
+
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(inf|infinity)$"
+
+
+def is_text(column: Any) -> bool:
+    """Return whether a column has the type of words: text, categories of text, or booleans."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_boolean(kind)
+        or kind == pa.string_view()
+    )
+
+
+def is_number(column: Any) -> bool:
+    """Return whether a column has the type of numbers."""
+    kind = column.type
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def is_date(column: Any) -> bool:
+    """Return whether a column has the type of dates."""
+    return bool(pa.types.is_date(column.type) or pa.types.is_timestamp(column.type))
+
+
+def words(column: Any) -> Any:
+    """Return a column as one array of text, trimmed, null where missing.
+
+    Whole numbers lose a trailing ".0" and booleans are lower case, so that one value is one word in every
+    file format.
+
+    >>> words(pa.array([1.0, 2.0, None])).to_pylist(), words(pa.array([" a", "N/A", "True"])).to_pylist()
+    (['1', '2', None], ['a', None, 'true'])
+    """
+    array = flatten_column(column)
+    if pa.types.is_floating(array.type):
+        array = pc.if_else(pc.is_finite(array), array, None)
+        if bool(pc.all(pc.equal(pc.round(array), array)).as_py()):
+            array = pc.cast(array, pa.int64(), safe=False)
+    text = pc.utf8_trim_whitespace(pc.cast(array, pa.string()))
+    lower = pc.utf8_lower(text)
+    text = pc.if_else(pc.is_in(lower, pa.array(["true", "false"])), lower, text)
+    return pc.if_else(pc.is_in(lower, pa.array(MISSING)), None, text)
+
+
+def numbers(column: Any) -> tuple[Numbers, int]:
+    """Return a column as float64, NaN where missing or infinite, and how many values were not numbers at all.
+
+    >>> values, unreadable = numbers(pa.array(["1", " 2.5", "?", "many"]))
+    >>> values.tolist(), unreadable
+    ([1.0, 2.5, nan, nan], 1)
+    """
+    array, unreadable = flatten_column(column), 0
+    if is_text(array):
+        try:
+            array = pc.cast(array, pa.float64())
+        except pa.ArrowInvalid:
+            text = words(array)
+            readable = pc.match_substring_regex(text, NUMBER, ignore_case=True)
+            unreadable = int(pc.sum(pc.invert(readable)).as_py() or 0)
+            array = pc.cast(pc.if_else(readable, text, None), pa.float64())
+    elif not is_number(array):
+        return np.full(len(array), np.nan), len(array) - array.null_count
+    values = pc.cast(array, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    finite = np.isfinite(values)
+    return (values if finite.all() else np.where(finite, values, np.nan)), unreadable
+
+
+def seconds(column: Any, form: str) -> tuple[Numbers, int]:
+    """Return a column of dates as seconds since 1970, NaN where missing, and how many values were not such dates.
+
+    >>> seconds(pa.array(["1970-01-02", ""]), "iso")
+    (array([86400.,    nan]), 0)
+    """
+    array = flatten_column(column)
+    if is_date(array):
+        moments = pc.cast(array, pa.timestamp("us"), safe=False)
+        unreadable = 0
+    elif not is_text(array):
+        return np.full(len(array), np.nan), len(array) - array.null_count
+    else:
+        text = words(array)
+        moments = _moments(text, form)
+        unreadable = moments.null_count - text.null_count
+    whole = pc.cast(moments, pa.int64())
+    values = pc.cast(whole, pa.float64(), safe=False).to_numpy(zero_copy_only=False) / 1e6
+    return np.where(np.isnan(values), np.nan, values), unreadable
+
+
+def timestamps(column: Any) -> Numbers:
+    """Return a column of dates, or of numbers that count time, as float64; NaN where missing or not readable.
+
+    >>> timestamps(pa.array(["1970-01-02", ""])).tolist(), timestamps(pa.array(["2019", "2020"])).tolist()
+    ([86400.0, nan], [2019.0, 2020.0])
+    """
+    if not is_date(column):
+        values, unreadable = numbers(column)
+        if unreadable == 0:
+            return values
+    return seconds(column, column_date_format(column))[0]
+
+
+def column_date_format(column: Any) -> str:
+    """Return the date format of a column, "iso" where it has none."""
+    return "iso" if is_date(column) else date_format(words(column)) or "iso"
+
+
+def cells(column: Any) -> list[str]:
+    """Return the trimmed texts of a column, "" where a cell is empty.
+
+    >>> cells(pa.array([" CCO", None]))
+    ['CCO', '']
+    """
+    return [(cell or "").strip() for cell in flatten_column(column).cast(pa.string()).to_pylist()]
+
+
+def date_format(text: Any) -> str | None:
+    """Return the first of DATE_FORMATS that reads every word of `text`, or None.
+
+    >>> date_format(words(pa.array(["31/12/2024", None, "01/02/2024"])))
+    '%d/%m/%Y'
+    """
+    distinct = pc.drop_null(pc.unique(text))
+    for form in DATE_FORMATS:
+        # A few first: most columns are not dates.
+        if len(distinct) and all(_moments(part, form).null_count == 0 for part in (distinct[:20], distinct)):
+            return form
+    return None
+
+
+def flatten_column(column: Any) -> Any:
+    """Return a column as one plain array: chunks joined, categories written out."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _moments(text: Any, form: str) -> Any:
+    if form.startswith("iso"):
+        kind = pa.timestamp("us", "UTC") if "zone" in form else pa.timestamp("us")
+        pattern = r"^\d{4}-\d\d-\d\d([ T]\d\d(:\d\d(:\d\d(\.\d+)?)?)?)?" + (
+            r"(Z|[+-]\d\d:?\d\d)$" if "zone" in form else "$"
+        )
+        text = pc.if_else(pc.match_substring_regex(text, pattern), text, None)
+        try:
+            return pc.cast(text, kind)
+        except pa.ArrowInvalid:  # such as the 31st of February
+            return pc.cast(pa.array([_one(value, kind) for value in text.to_pylist()], kind), pa.timestamp("us"))
+    parsed = pc.strptime(text, format=form, unit="us", error_is_null=True)
+    # Neither years of two digits nor text after the date.
+    shaped = pc.match_substring_regex(text, r"^(\d{4}/\d{1,2}/\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{4})$")
+    return pc.if_else(shaped, parsed, None)
+
+
+def _one(value: str | None, kind: Any) -> Any:
+    try:
+        return None if value is None else pc.cast(pa.scalar(value), kind)
+    except pa.ArrowInvalid:
+        return None

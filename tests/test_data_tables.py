@@ -1,0 +1,239 @@
+"""Tables: kinds of columns, missing values, encoding, leakage."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apmax.data import RobustScale
+from apmax.data.tables import EncodingReport, TableEncoder, leaks
+from apmax.data.tables.inference import kind_of
+from apmax.models.tables import MODELS, OneHot
+
+
+def table(**columns):
+    return pa.table(columns)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1", "2.5", "-3e2", ""], "number"),
+        (["1", "2", "2", "?"], "number"),
+        ([1, 5, 5, 2], "number"),
+        (["a", "b", "a", "b"], "category"),
+        ([True, False, None, True], "category"),
+        (["2024-01-05", "2024-01-06", "NA", "2024-01-05"], "date"),
+        (["2024-01-05T10:00:00Z", "2024-01-06T11:30:00+02:00"], "date"),
+        (["31.12.2024", "01.02.2024"], "date"),
+        ([datetime.date(2024, 1, 5), None], "date"),
+        (["2024-02-31", "2024-01-01", "2024-01-01"], "category"),
+    ],
+)
+def test_kind_is_inferred_from_the_values(values, kind):
+    assert kind_of("column", pa.array(values)) == (kind, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "reason"),
+    [
+        ("x", ["7", "7", "7"], "same in every row"),
+        ("x", [None, None], "no value"),
+        ("x", ["", "NA", "?"], "no value"),
+        ("x", ["ann", "bob", "eve"], "different in every row"),
+        ("customer_id", [812, 17, 90, 4], "different whole number"),
+        ("n", [1, 2, 3, 4], "different whole number"),
+        ("n", ["4", "3", "2", "1"], "different whole number"),
+        ("n", [3, 7, 20, 900], "different whole number"),
+        ("n", [14, 11, 17, 12], "different whole number"),
+        ("x", [[1], [2]], "not supported"),
+    ],
+)
+def test_useless_column_is_left_out_with_the_reason(name, values, reason):
+    kind, why = kind_of(name, pa.array(values))
+    assert kind == "drop"
+    assert reason in why
+
+
+def test_free_text_is_left_out():
+    column = pa.array([f"word {i // 1.5}" for i in range(300)])
+    assert kind_of("note", column) == ("drop", "different in most rows: names or free text?")
+
+
+def test_numbers_with_a_few_typing_errors_are_named_as_such():
+    column = pa.array([str(i / 7) for i in range(50)] + [">100"])
+    assert "'>100'" in kind_of("lab", column)[1]
+
+
+def test_distinct_whole_numbers_that_do_not_count_rows_are_numbers():
+    assert kind_of("income", pa.array([31200, 28900, 45100, 12])) == ("number", "")
+
+
+def test_named_role_beats_inference():
+    encoder = TableEncoder.fit(
+        table(zip=["1", "2", "1", "2"], x=["1", "2", "4", "9"], y=["1", "a", "2", "4"]),
+        roles={"zip": "category", "x": "drop", "y": "number"},
+    )
+    assert encoder.summary() == {"number": ["y"], "category": ["zip"], "date": []}
+    assert encoder.left_out == {"x": "as asked"}
+
+
+def test_role_of_an_absent_column_is_refused():
+    with pytest.raises(ValueError, match="no column 'zpi'"):
+        TableEncoder.fit(table(zip=["1", "2"]), roles={"zpi": "category"})
+
+
+def test_unknown_role_is_refused():
+    with pytest.raises(ValueError, match="must be one of number, category, date, drop"):
+        TableEncoder.fit(table(zip=["1", "2"]), roles={"zip": "categorical"})
+
+
+def test_role_that_no_value_fits_is_refused():
+    with pytest.raises(ValueError, match="no value of it reads as one"):
+        TableEncoder.fit(table(zip=["a", "b"]), roles={"zip": "number"})
+
+
+def test_table_of_useless_columns_is_refused_with_the_reasons():
+    with pytest.raises(ValueError, match=r"'a' \(the same in every row\)"):
+        TableEncoder.fit(table(a=["1", "1"]))
+
+
+def test_missing_number_becomes_the_median_with_an_indicator():
+    encoder = TableEncoder.fit(table(x=["1", "2", "3", "", "100"]))
+    encoded = encoder.encode(table(x=["2.5", "NaN", "inf"]))
+    assert encoded.tolist() == [[0, 0], [0, 1], [0, 1]]
+
+
+def test_scaling_follows_its_formula():
+    values = np.array([0.0, 1.0, 2.0, 3.0, 4.0])
+    scale = 2 / 1.349
+    got = RobustScale.fit(values)(np.array([2.0, 3.0, 2 - 10 * scale]))
+    assert got == pytest.approx([0, 1 / scale, -(3 + math.log(1 + 7))], abs=1e-12)
+
+
+@given(st.lists(st.floats(-1e300, 1e300), min_size=2, max_size=30))
+def test_scaling_keeps_the_order_and_is_finite(values):
+    ordered = np.sort(np.array(values))
+    got = RobustScale.fit(ordered)(ordered)
+    assert np.isfinite(got).all()
+    assert (np.diff(got) >= 0).all()
+
+
+def categories():
+    return TableEncoder.fit(table(city=["rome"] * 30 + ["oslo"] * 20 + ["bern"] * 950 + ["ulm"] + [None]))
+
+
+def test_categories_are_coded_by_frequency_then_rare_then_missing():
+    encoded = categories().encode(table(city=["bern", "rome", "oslo", "ulm", "", "paris"]))
+    assert encoded[:, 0].tolist() == [0, 1, 2, 3, 4, 3]
+
+
+def test_unseen_category_is_reported_and_a_rare_one_is_not():
+    report = EncodingReport()
+    categories().encode(table(city=["ulm", "paris", "paris", "bern"]), report)
+    assert report.unseen == {"city": {"paris": 2}}
+
+
+def test_unseen_category_is_no_category_where_training_had_no_rare_ones():
+    encoder = TableEncoder.fit(table(city=["rome", "oslo"] * 10))
+    assert encoder.encode(table(city=["paris", None])).tolist() == [[-1], [-1]]
+
+
+def test_absent_column_is_reported_and_encoded_as_missing():
+    train = table(x=["1", "2", "", "4"], city=["a", "b", None, "a"], d=["2024-01-01", "2024-02-01", None, "2024-01-01"])
+    encoder, report = TableEncoder.fit(train), EncodingReport()
+    assert torch.equal(encoder.encode(table(other=["1"], x=[""]), report), encoder.encode(train.slice(2, 1)))
+    assert report.absent == ["city", "d"]
+
+
+def test_table_without_any_known_column_is_refused():
+    with pytest.raises(ValueError, match="none of the columns"):
+        TableEncoder.fit(table(x=["1", "2"])).encode(table(z=["1"]))
+
+
+def test_unreadable_number_is_counted_and_counts_as_missing():
+    encoder, report = TableEncoder.fit(table(x=["1", "2", "2", "5"])), EncodingReport()
+    assert encoder.encode(table(x=["many", "2"]), report).tolist() == [[0], [0]]
+    assert report.unreadable == {"x": 1}
+
+
+def test_date_becomes_moment_week_year_and_hour():
+    encoder = TableEncoder.fit(table(d=["1970-01-01 00:00", "1970-01-08 06:00", "1970-01-15 12:00"]))
+    row = encoder.encode(table(d=["1970-01-08 06:00"]))[0].double()
+    day, week, year = 0.25, 7.25 / 7, 7.25 / 365.2425
+    cycles = [f(2 * math.pi * part) for part in (week, year, day) for f in (math.sin, math.cos)]
+    assert row.tolist() == pytest.approx([0, *cycles], abs=1e-6)
+
+
+def test_encoding_does_not_depend_on_the_kind_of_file():
+    typed = table(
+        x=[1.0, 2.0, None, 9.0], b=[True, False, True, None], d=[datetime.date(2024, 1, k) for k in (1, 2, 3, 4)]
+    )
+    text = table(x=["1", "2", "", "9"], b=["True", "FALSE", "true", ""], d=[f"2024-01-0{k}" for k in (1, 2, 3, 4)])
+    assert torch.equal(TableEncoder.fit(typed).encode(text), TableEncoder.fit(text).encode(typed))
+    assert torch.equal(TableEncoder.fit(typed).encode(text), TableEncoder.fit(typed).encode(typed))
+
+
+def test_encoder_is_the_same_after_json():
+    train = table(x=["1", "2.25", ""], city=["a", "b", "a"], d=["2024-01-01", "2024-02-01", None], k=["1", "1", "1"])
+    encoder = TableEncoder.fit(train)
+    assert TableEncoder.from_table(json.loads(json.dumps(encoder.to_table()))) == encoder
+
+
+def test_encoding_in_chunks_equals_encoding_at_once():
+    train = table(x=[str(i % 13) for i in range(100)], city=["ab"[i % 2] for i in range(100)])
+    encoder = TableEncoder.fit(train)
+    parts = [encoder.encode(train.slice(start, 7)) for start in range(0, 100, 7)]
+    assert torch.equal(torch.cat(parts), encoder.encode(train))
+
+
+def noise(rows=400):
+    return np.random.default_rng(0).normal(size=rows)
+
+
+def test_number_that_separates_the_classes_is_a_leak_in_either_direction():
+    labels = (np.arange(400) % 20 == 0).astype(np.float32)
+    rows = table(a=noise(), up=labels * 5 + noise() * 0.1, down=-labels * 5 + noise() * 0.1)
+    assert [leak.name for leak in leaks(TableEncoder.fit(rows), rows, labels)] == ["up", "down"]
+
+
+def test_category_that_separates_the_classes_is_a_leak():
+    labels = (np.arange(400) % 20 == 0).astype(np.float32)
+    rows = table(state=np.where(labels == 1, "closed", "open"), noise=noise())
+    assert [leak.name for leak in leaks(TableEncoder.fit(rows), rows, labels)] == ["state"]
+
+
+def test_value_that_only_positives_have_is_a_leak_by_being_missing():
+    labels = (np.arange(400) % 20 == 0).astype(np.float32)
+    rows = table(refund=pa.array([float(i) if y else None for i, y in enumerate(labels)]), noise=noise())
+    found = leaks(TableEncoder.fit(rows), rows, labels)
+    assert [(leak.name, leak.by) for leak in found] == [("refund", "being missing")]
+
+
+def test_strong_honest_column_is_no_leak():
+    labels = (np.arange(400) % 20 == 0).astype(np.float32)
+    rows = table(good=labels * 2 + noise())
+    assert leaks(TableEncoder.fit(rows), rows, labels) == []
+
+
+def test_one_hot_equals_a_loop():
+    sizes, inputs = [0, 3, 0, 2], torch.tensor([[0.5, 2, 7, 0], [1.5, -1, 8, 1]])
+    assert OneHot(sizes)(inputs).tolist() == [[0.5, 7, 0, 0, 1, 1, 0], [1.5, 8, 0, 0, 0, 0, 1]]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_model_scores_every_row_and_every_parameter_gets_a_gradient(name):
+    torch.manual_seed(0)
+    model = MODELS[name]([0, 3, 0])
+    scores = model(torch.tensor([[0.5, 2, 7], [1.5, 0, 8], [1.0, 1, -3]]))
+    assert scores.shape == (3,)
+    (scores * torch.arange(3)).sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in model.parameters())
