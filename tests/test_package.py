@@ -32,7 +32,19 @@ CORE = [
     "optim",
     "distributed",
 ]
-LAYERS = [*CORE, "data", "models", "train", "integrations", "estimator", "workflows", "reproduce", "cli", "__main__"]
+LAYERS = [
+    *CORE,
+    "data",
+    "models",
+    "train",
+    "integrations",
+    "blend",
+    "estimator",
+    "workflows",
+    "reproduce",
+    "cli",
+    "__main__",
+]
 TORCH_AND_NUMPY_ONLY = [*CORE, "data/indexed"]
 
 

@@ -12,6 +12,7 @@ from apmax.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from apmax import (
+        blend,
         data,
         distributed,
         estimator,
@@ -87,6 +88,7 @@ __all__ = [
     "auroc_interval",
     "average_precision",
     "average_precision_interval",
+    "blend",
     "data",
     "distributed",
     "epochs",
