@@ -16,7 +16,7 @@ demo: $(READY)
 	$(BIN)/apmax demo $(DEMO)
 
 test: $(READY)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --dist worksteal
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -q -m slow --durations=5

@@ -99,7 +99,7 @@ class APLoss(Loss):
         self._host_share, self._host_positive, self._host_floor = (
             (0.0,) * 3 if self.tasks else (float(share), float(self.total_positive), float(rate))
         )
-        self._corrections: dict[tuple[int, int, torch.dtype], tuple[Correction, Tensor]] = {}
+        self._corrections: dict[tuple[int, int, torch.dtype], tuple[Correction, Tensor, Tensor]] = {}
         self._corrected = self.prevalence is not None
         self._warned_no_positive = False
         # Found by the checks of the current batch, if all its rows differ.
@@ -214,10 +214,11 @@ class APLoss(Loss):
         sums = pairs.sums()
         weight = complete = None
         if batch.plain and first is None and where.shape[-1] < scores.shape[-1] and search.on_host(scores):
-            correction, share = self._uniform_correction(where.shape[-1], scores.shape[-1], sums.dtype)
+            correction, share, factor = self._uniform_correction(where.shape[-1], scores.shape[-1], sums.dtype)
         else:
             weight = classes[0].gather(-1, where)
             correction, share = self._correction(classes, weight, sums.dtype), functional.anchor_shares(weight)
+            factor = correction.scale * share
             complete = (classes[1] > 0).any(-1, keepdim=True) if self._corrected else None
         u = g = functional.corrected_inner(sums, correction)
         if self.training and batch.rows is not None:
@@ -232,14 +233,14 @@ class APLoss(Loss):
             # A task without a measured label in the batch has nothing to divide by.
             u = torch.stack([u[POS], torch.where(u[ALL] > 0, u[ALL], 1)])
         lost, slope = functional.outer_slope(u)
-        gradient, of_anchors = pairs.pull(slope.mul_(correction.scale).mul_(share))
+        gradient, of_anchors = pairs.pull(slope.mul_(factor))
         gradient.scatter_add_(-1, where, of_anchors)
         if self.sigmoid:
             gradient = gradient * (scores * (1 - scores))
         return (lost * share).sum(), gradient
 
-    def _uniform_correction(self, count: int, size: int, dtype: torch.dtype) -> tuple[Correction, Tensor]:
-        """Return `_correction` and the anchors' share in a batch of `size` rows that all weigh 1, `count` positive.
+    def _uniform_correction(self, count: int, size: int, dtype: torch.dtype) -> tuple[Correction, Tensor, Tensor]:
+        """Return `_correction`, the anchors' share and scale·share for `size` rows that all weigh 1, `count` positive.
 
         Small batches spend their time in the number of operations, so these constants are computed once.
         """
@@ -258,7 +259,8 @@ class APLoss(Loss):
                 )
             if len(self._corrections) >= _MAX_CACHED_CORRECTIONS:
                 self._corrections.clear()
-            known = Correction(*(part.to(dtype) for part in correction)), (one / count).to(dtype)
+            scale, offset, share = (part.to(dtype) for part in (*correction, one / count))
+            known = Correction(scale, offset), share, scale * share
             self._corrections[count, size, dtype] = known
         return known
 
