@@ -11,7 +11,7 @@ from apmax.data.molecules.building import build_chunk
 from apmax.data.molecules.dataset import MoleculeDataset
 from apmax.data.molecules.vocabulary import FEATURISER_VERSION, dense_atoms, dense_bonds
 from apmax.models.graphs import GINE, GRAPH_MODELS, MLMPNN, MPNN
-from apmax.models.graphs.links import Links
+from apmax.models.graphs.aggregation import Adjacency
 
 SMILES = ["CCO", "c1ccccc1C(=O)[O-]", "[Na+].[Cl-]", "C1CC2CCC1C2", "CC(C)(C)c1ccc(O)cc1", "C", "C/C=C/C#N", "CN"]
 
@@ -136,53 +136,54 @@ def test_ml_mpnn_without_levels_is_an_error_that_says_what_to_do():
 
 
 def mlp(module, *inputs):
-    joined = torch.cat([inputs[-1], *inputs[:-1]])
-    return module.second((joined @ module.weight.flatten(0, 1) + module.bias).relu())
+    return module.second(module.first(torch.cat(inputs)).relu())
 
 
 def loop_ml_mpnn(model, batch):
-    """Return the scores by loops over atoms, bonds and cliques, molecule by molecule, as the class defines them."""
+    """Return the scores by loops over atoms, directed bonds and cliques, molecule by molecule; in evaluation mode."""
     scores = []
+    zero = torch.zeros(model.hidden, dtype=model.dtype)
     for graph in range(batch.num_graphs):
         atoms = [k for k in range(len(batch.x)) if batch.batch[k] == graph]
-        half = batch.edge_index.shape[1] // 2
-        bonds = [k for k in range(half) if batch.edge_index[0, k] in atoms]
+        bonds = [k for k in range(batch.edge_index.shape[1]) if batch.edge_index[0, k] in atoms]
         cliques = [k for k in range(len(batch.cliques)) if batch.clique_batch[k] == graph]
-        zero = torch.zeros(model.hidden, dtype=model.dtype)
-        x = {k: model.atoms(dense_atoms(batch.x[k : k + 1], model.dtype))[0] for k in atoms}
-        e = {k: model.bonds(dense_bonds(batch.edge_attr[k : k + 1], model.dtype))[0] for k in bonds}
-        c = {k: model.cliques.weight[batch.cliques[k]] for k in cliques}
-        g = sum(e.values(), zero) / max(len(e), 1)
         ends = {k: batch.edge_index[:, k].tolist() for k in bonds}
-        for number, (layer, norms) in enumerate(zip(model.layers, model.norms, strict=True)):
-            for state, norm in zip((x, e, c), norms.levels, strict=True):
-                for k in state:
-                    state[k] = norm((state[k] / len(state) ** 0.5)[None])[0]
-            g = norms.graph(g[None])[0]
-            if number:
-                x, e, c = ({k: v.relu() for k, v in state.items()} for state in (x, e, c))
-                g = g.relu()
-            e = {k: mlp(layer.bonds, e[k], x[ends[k][0]] + x[ends[k][1]], g) for k in bonds}
-            near = dict.fromkeys(atoms, zero)
-            for k in bonds:
-                one, other = ends[k]
-                near[one] = near[one] + x[other] + e[k]
-                near[other] = near[other] + x[one] + e[k]
-            x = {k: mlp(layer.atoms, near[k], x[k], g) for k in atoms}
-            members = {k: batch.members[1][batch.members[0] == k].tolist() for k in cliques}
-            beside = {k: batch.tree[0][batch.tree[1] == k].tolist() for k in cliques}
+        members = {k: batch.members[1][batch.members[0] == k].tolist() for k in cliques}
+        adjacent = {k: batch.tree[0][batch.tree[1] == k].tolist() for k in cliques}
+        features = {k: dense_bonds(batch.edge_attr[k : k + 1], model.dtype)[0] for k in bonds}
+
+        x = {k: mlp(model.atoms, dense_atoms(batch.x[k : k + 1], model.dtype)[0]) for k in atoms}
+        e = {k: mlp(model.bonds, features[k]) for k in bonds}
+        c = {k: model.cliques.weight[batch.cliques[k]] for k in cliques}
+        none = torch.zeros(model.bond_features, dtype=model.dtype)
+        u = mlp(model.molecules, sum(features.values(), none) / max(len(bonds), 1))
+
+        for layer, norms in zip(model.layers, model.norms, strict=True):
+            x = {k: norms.atoms((value / len(atoms) ** 0.5)[None])[0] for k, value in x.items()}
+            e = {k: norms.bonds((value / len(bonds) ** 0.5)[None])[0] for k, value in e.items()}
+            c = {k: norms.cliques((value / len(cliques) ** 0.5)[None])[0] for k, value in c.items()}
+            u = norms.molecules(u[None])[0]
+
+            e = {k: mlp(layer.bonds, x[ends[k][0]], x[ends[k][1]], e[k], u) for k in bonds}
+            message = {}
+            for k in atoms:
+                arriving = [b for b in bonds if ends[b][1] == k]
+                neighbours = sum((x[ends[b][0]] for b in arriving), zero)
+                message[k] = mlp(layer.messages, neighbours, sum((e[b] for b in arriving), zero))
+            x = {k: mlp(layer.atoms, x[k], message[k], u) for k in atoms}
             c = {
                 k: mlp(
                     layer.cliques,
-                    sum((x[a] for a in members[k]), zero) / len(members[k]),
-                    sum((c[b] for b in beside[k]), zero),
-                    g,
+                    mlp(layer.clique_atoms, sum((x[a] for a in members[k]), zero)),
+                    c[k],
+                    mlp(layer.clique_neighbours, sum((c[b] for b in adjacent[k]), zero)),
+                    u,
                 )
                 for k in cliques
             }
             means = [sum(state.values(), zero) / max(len(state), 1) for state in (x, e, c)]
-            g = mlp(layer.graph, *means, g)
-        last = model.last_norm(g[None])[0].relu()
+            u = mlp(layer.molecules, u, *means)
+        last = model.last_norm(u[None])[0]
         scores.append(model.head(torch.cat([last, batch.descriptors[graph].to(model.dtype)]))[0])
     return torch.stack(scores)
 
@@ -203,12 +204,35 @@ def test_ml_mpnn_gradients_are_those_of_the_loop(data):
         torch.testing.assert_close(one, two, rtol=1e-8, atol=1e-11)
 
 
-def test_sums_along_links_have_the_right_gradient():
-    links = Links.of(torch.tensor([2, 0, 2]), torch.tensor([0, 1, 1]), senders=3, receivers=4)
+def test_neighbour_sums_and_their_gradients_are_products_with_the_matrix():
+    sender, receiver = torch.tensor([2, 0, 2]), torch.tensor([1, 1, 0])
+    adjacency = Adjacency.from_pairs(sender, receiver, senders=3, receivers=4)
+    matrix = torch.zeros(4, 3, dtype=torch.float64)
+    matrix[receiver, sender] = 1
     values = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.equal(links.sum(values), torch.stack([values[2], values[0] + values[2], *torch.zeros(2, 2)]))
-    assert torch.autograd.gradcheck(links.sum, (values,))
-    assert torch.autograd.gradcheck(links.back().sum, (torch.randn(4, 2, dtype=torch.float64, requires_grad=True),))
+    torch.testing.assert_close(adjacency.sum(values), matrix @ values, rtol=1e-12, atol=0)
+    assert torch.equal(adjacency.degrees(torch.float64), matrix.sum(1, keepdim=True))
+    assert torch.autograd.gradcheck(adjacency.sum, (values,))
+    other = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
+    torch.testing.assert_close(adjacency.transposed.sum(other), matrix.T @ other, rtol=1e-12, atol=0)
+    assert torch.autograd.gradcheck(adjacency.transposed.sum, (other,))
+
+
+@pytest.mark.parametrize("name", ["from_index", "from_segments", "symmetric"])
+def test_special_adjacency_matrices_are_the_general_one(name):
+    one, two = torch.tensor([0, 0, 2, 3]), torch.arange(4)
+    if name == "from_index":
+        found, pairs, sizes = Adjacency.from_index(one, 5), (one, two), (5, 4)
+    elif name == "from_segments":
+        found, pairs, sizes = Adjacency.from_segments(one, 5), (two, one), (4, 5)
+    else:
+        pairs, sizes = (torch.cat([one, two]), torch.cat([two, one])), (4, 4)
+        found = Adjacency.symmetric(*pairs, 4)
+    expected = Adjacency.from_pairs(*pairs, senders=sizes[0], receivers=sizes[1])
+    for one_way, other in ((found, expected), (found.transposed, expected.transposed)):
+        values = torch.randn(len(other.transpose.counts), 3)
+        torch.testing.assert_close(one_way.sum(values), other.sum(values))
+        assert torch.equal(one_way.degrees(torch.float32), other.degrees(torch.float32))
 
 
 @pytest.mark.parametrize("name", GRAPH_MODELS)

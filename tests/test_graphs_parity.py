@@ -18,7 +18,8 @@ from apmax.data.molecules.vocabulary import ATOM_WIDTH, BOND_WIDTH, dense_atoms,
 from apmax.models.graphs import GINE, MPNN
 from apmax.models.graphs import mpnn as mpnn_module
 from apmax.models.graphs.gine import GINEConvolution
-from apmax.models.graphs.inputs import Graphs, Rows, mean_by
+from apmax.models.graphs.aggregation import segment_mean
+from apmax.models.graphs.graph_batch import FeatureTable, GraphBatch
 
 SMILES = [
     "CCO",
@@ -88,21 +89,21 @@ def test_equality_holds_to_twelve_digits_in_double_precision(data, graphs, kind,
     torch.testing.assert_close(found, theirs(Batch.from_data_list(doubles)), rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize("path", ["_by_group", "_all_pairs", "_by_feature"])
+@pytest.mark.parametrize("path", ["_messages_by_group", "_pair_table", "_messages_by_feature"])
 def test_every_way_of_the_edge_convolution_is_the_same(data, monkeypatch, path):
     torch.manual_seed(0)
     model = MPNN(16).double()
     expected = torch.autograd.grad(model(batch_of(data)).sum(), list(model.parameters()), allow_unused=True)
-    if path == "_by_feature":
-        monkeypatch.setattr(mpnn_module, "MOST_GROUPS", 0)
-        monkeypatch.setattr(mpnn_module.EdgeConvolution, "first", lambda self, g: self(g.atoms.spread(g.atoms.rows), g))
-    elif path == "_all_pairs":
+    if path == "_messages_by_feature":
+        monkeypatch.setattr(mpnn_module, "MAX_MATRICES", 0)
+        monkeypatch.setattr(mpnn_module.EdgeConvolution, "forward_features", lambda self, g: self(g.atoms.gather(g.atoms.rows), g))
+    elif path == "_pair_table":
 
         def by_table(self, x, graphs):
             pair = graphs.source * len(graphs.bonds.rows) + graphs.bonds.index()
-            return self._all_pairs(x, graphs.bonds.rows).index_select(0, pair), graphs.target
+            return self._pair_table(x, graphs.bonds.rows).index_select(0, pair), graphs.target
 
-        monkeypatch.setattr(mpnn_module.EdgeConvolution, "_by_group", by_table)
+        monkeypatch.setattr(mpnn_module.EdgeConvolution, "_messages_by_group", by_table)
     found = torch.autograd.grad(model(batch_of(data)).sum(), list(model.parameters()), allow_unused=True)
     for one, two in zip(found, expected, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-10)
@@ -111,27 +112,27 @@ def test_every_way_of_the_edge_convolution_is_the_same(data, monkeypatch, path):
 @pytest.mark.parametrize("kind", [GINE, MPNN])
 def test_no_molecules_have_no_scores(kind):
     none = torch.zeros(0, dtype=torch.long)
-    atoms, bonds = (Rows(torch.zeros(0, width), none) for width in (ATOM_WIDTH, BOND_WIDTH))
+    atoms, bonds = (FeatureTable(torch.zeros(0, width), none) for width in (ATOM_WIDTH, BOND_WIDTH))
     model = kind(8).eval()
-    assert model.head(model.embed(Graphs(atoms, bonds, none, none, none, 0), None)).shape == (0, 1)
+    assert model.head(model.embed(GraphBatch(atoms, bonds, none, none, none, 0), None)).shape == (0, 1)
 
 
 def test_matrices_of_many_distinct_bonds_are_never_formed(monkeypatch):
-    layer, bonds = mpnn_module.EdgeConvolution(6, 5, 3), mpnn_module.MOST_GROUPS + 1
+    layer, bonds = mpnn_module.EdgeConvolution(6, 5, 3), mpnn_module.MAX_MATRICES + 1
     ends, batch = torch.arange(bonds), torch.zeros(bonds + 1, dtype=torch.long)
-    features = Rows(torch.randn(bonds, 3), None)
-    graphs = Graphs(Rows(torch.randn(bonds + 1, 6), None), features, ends, ends + 1, batch, 1)
-    expected = mean_by(layer(graphs.atoms.rows, graphs), batch, 1)
+    features = FeatureTable(torch.randn(bonds, 3), None)
+    graphs = GraphBatch(FeatureTable(torch.randn(bonds + 1, 6), None), features, ends, ends + 1, batch, 1)
+    expected = segment_mean(layer(graphs.atoms.rows, graphs), batch, 1)
     monkeypatch.setattr(layer.matrices, "forward", None)
-    torch.testing.assert_close(layer.pooled(graphs.atoms.rows, graphs), expected)
+    torch.testing.assert_close(layer.forward_mean(graphs.atoms.rows, graphs), expected)
 
 
 def few_bonds():
     """Return molecules of four and three atoms, between them one without atoms, and one of a single atom."""
     one, other = torch.tensor([[0, 1, 2, 3, 4, 5, 4, 0], [1, 2, 3, 0, 5, 6, 6, 2]])
-    bonds = Rows(torch.randn(2, 6, dtype=torch.float64), torch.tensor([0, 1, 0, 1, 0, 0, 1, 1]).repeat(2))
+    bonds = FeatureTable(torch.randn(2, 6, dtype=torch.float64), torch.tensor([0, 1, 0, 1, 0, 0, 1, 1]).repeat(2))
     batch = torch.tensor([0, 0, 0, 0, 2, 2, 2, 3])
-    return Graphs(Rows(batch[:, None], None), bonds, torch.cat([one, other]), torch.cat([other, one]), batch, 4)
+    return GraphBatch(FeatureTable(batch[:, None], None), bonds, torch.cat([one, other]), torch.cat([other, one]), batch, 4)
 
 
 @pytest.mark.parametrize("kind", [GINE, MPNN])
@@ -144,9 +145,9 @@ def test_pooling_before_the_last_convolution_is_pooling_after_it(kind):
         given = (x, graphs.bonds.rows, graphs)
     else:
         layer, given = mpnn_module.EdgeConvolution(6, 5, 6).double(), (x, graphs)
-    expected = mean_by(layer(*given), graphs.batch, 4)
+    expected = segment_mean(layer(*given), graphs.batch, 4)
     layer.forward = None  # so that it cannot be what is compared with
-    found = layer.pooled(*given)
+    found = layer.forward_mean(*given)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     assert not found[1].any()
     weight, inputs = torch.randn_like(found), [x, *layer.parameters()]
