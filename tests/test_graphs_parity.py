@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
 pytest.importorskip("rdkit")
 pytest.importorskip("torch_geometric")
 
-from benchmarks.pyg_networks import PygGINE, PygMPNN, graph_list
+from benchmarks.pyg_networks import PlainMLMPNN, PygGINE, PygMPNN, graph_list
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 
 from apmax.data.molecules.building import build_chunk
 from apmax.data.molecules.dataset import MoleculeDataset
 from apmax.data.molecules.vocabulary import ATOM_WIDTH, BOND_WIDTH, dense_atoms, dense_bonds
-from apmax.models.graphs import GINE, MPNN
+from apmax.models.graphs import GINE, MLMPNN, MPNN
 from apmax.models.graphs import mpnn as mpnn_module
-from apmax.models.graphs.gine import GINEConvolution
 from apmax.models.graphs.aggregation import segment_mean
+from apmax.models.graphs.gine import GINEConvolution
 from apmax.models.graphs.graph_batch import FeatureTable, GraphBatch
 
 SMILES = [
@@ -89,6 +91,25 @@ def test_equality_holds_to_twelve_digits_in_double_precision(data, graphs, kind,
     torch.testing.assert_close(found, theirs(Batch.from_data_list(doubles)), rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_ml_mpnn_equals_its_definition_in_plain_torch(training):
+    data = MoleculeDataset(build_chunk(0, SMILES, levels=True).store)
+    torch.manual_seed(0)
+    ours = MLMPNN(16, 2).double()
+    for parameter in ours.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    plain = PlainMLMPNN(copy.deepcopy(ours))
+    weight = torch.randn(len(data), 2, dtype=torch.float64)
+    for _ in range(2):
+        found = run(ours.train(training), batch_of(data), weight)
+        expected = run(plain.train(training), batch_of(data), weight)
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-11)
+    for (name, one), two in zip(ours.named_parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, two.grad, rtol=1e-8, atol=1e-10, msg=lambda m, n=name: f"{n}: {m}")
+    for one, two in zip(ours.buffers(), plain.buffers(), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("path", ["_messages_by_group", "_pair_table", "_messages_by_feature"])
 def test_every_way_of_the_edge_convolution_is_the_same(data, monkeypatch, path):
     torch.manual_seed(0)
@@ -96,7 +117,9 @@ def test_every_way_of_the_edge_convolution_is_the_same(data, monkeypatch, path):
     expected = torch.autograd.grad(model(batch_of(data)).sum(), list(model.parameters()), allow_unused=True)
     if path == "_messages_by_feature":
         monkeypatch.setattr(mpnn_module, "MAX_MATRICES", 0)
-        monkeypatch.setattr(mpnn_module.EdgeConvolution, "forward_features", lambda self, g: self(g.atoms.gather(g.atoms.rows), g))
+        monkeypatch.setattr(
+            mpnn_module.EdgeConvolution, "forward_features", lambda self, g: self(g.atoms.gather(g.atoms.rows), g)
+        )
     elif path == "_pair_table":
 
         def by_table(self, x, graphs):
@@ -132,7 +155,9 @@ def few_bonds():
     one, other = torch.tensor([[0, 1, 2, 3, 4, 5, 4, 0], [1, 2, 3, 0, 5, 6, 6, 2]])
     bonds = FeatureTable(torch.randn(2, 6, dtype=torch.float64), torch.tensor([0, 1, 0, 1, 0, 0, 1, 1]).repeat(2))
     batch = torch.tensor([0, 0, 0, 0, 2, 2, 2, 3])
-    return GraphBatch(FeatureTable(batch[:, None], None), bonds, torch.cat([one, other]), torch.cat([other, one]), batch, 4)
+    return GraphBatch(
+        FeatureTable(batch[:, None], None), bonds, torch.cat([one, other]), torch.cat([other, one]), batch, 4
+    )
 
 
 @pytest.mark.parametrize("kind", [GINE, MPNN])

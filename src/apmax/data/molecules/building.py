@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from apmax.data.caching import ordered
-from apmax.data.molecules import descriptors
 from apmax.data.molecules.cliques import JunctionTree, junction_tree
+from apmax.data.molecules.descriptors import DESCRIPTOR_COUNT, normalise_descriptors, raw_descriptors
 from apmax.data.molecules.featurise import Unreadable, featurise, fingerprint, read
 from apmax.data.molecules.store import Array, Levels, Ragged, Store, narrow
 from apmax.data.molecules.vocabulary import ATOM_FIELDS, BOND_FIELDS
@@ -64,7 +64,7 @@ def build_chunk(first: int, smiles: Sequence[str], *, levels: bool = False, iden
         )
         if levels:
             trees.append(junction_tree(molecule))
-            values.append(descriptors.raw(molecule))
+            values.append(raw_descriptors(molecule))
     counts = np.array(sizes, dtype=np.int64).reshape(-1, 2)
     store = Store(
         atom_rows=_table(atom_ids, len(ATOM_FIELDS), np.int32),
@@ -89,7 +89,7 @@ def _levels(trees: Sequence[JunctionTree], values: Sequence[Sequence[float]]) ->
         cliques=Ragged.of(narrow(np.array(kinds, dtype=np.int64)), [len(tree.kinds) for tree in trees]),
         members=_pairs(members),
         tree=_pairs([tree.edges for tree in trees]),
-        descriptors=descriptors.normalise(np.array(values, dtype=np.float64).reshape(-1, descriptors.COUNT)),
+        descriptors=normalise_descriptors(np.array(values, dtype=np.float64).reshape(-1, DESCRIPTOR_COUNT)),
     )
 
 

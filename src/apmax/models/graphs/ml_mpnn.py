@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from apmax.data.molecules.descriptors import COUNT
+from apmax.data.molecules.descriptors import DESCRIPTOR_COUNT
 from apmax.data.molecules.vocabulary import CLIQUE_KINDS
 from apmax.models.graphs.aggregation import Adjacency, segment_mean
 from apmax.models.graphs.base import GraphNetwork
@@ -85,9 +85,7 @@ class Topology:
         return cls(
             atoms=Level.from_pooling(Adjacency.from_segments(graphs.batch, count), graphs.batch, dtype),
             bonds=Level.from_pooling(Adjacency.from_index(bond_molecule, count).transposed, bond_molecule, dtype),
-            cliques=Level.from_pooling(
-                Adjacency.from_segments(batch.clique_batch, count), batch.clique_batch, dtype
-            ),
+            cliques=Level.from_pooling(Adjacency.from_segments(batch.clique_batch, count), batch.clique_batch, dtype),
             ends=Adjacency.from_pairs(ends, bond.repeat_interleave(2), senders=2 * atoms, receivers=len(bond)),
             incoming=Adjacency.from_index(target, atoms).transposed,
             neighbours=Adjacency.symmetric(source, target, atoms),
@@ -125,7 +123,8 @@ class TwoLayerMLP(nn.Module):
 
     def blocks(self) -> tuple[Tensor, ...]:
         """Return the weights of the first layer by input block, each (h, hidden) to multiply from the right."""
-        return self.first.weight.T.split(self.second.in_features)
+        blocks: tuple[Tensor, ...] = self.first.weight.T.split(self.second.in_features)
+        return blocks
 
 
 class LevelNorms(nn.Module):
@@ -263,7 +262,7 @@ class MLMPNN(GraphNetwork):
         self.layers = nn.ModuleList(MultiLevelLayer(hidden) for _ in range(LAYERS))
         # Only the molecules' state of the last layer is read.
         self.last_norm = nn.BatchNorm1d(hidden)
-        self.head = self.make_head(hidden + COUNT)
+        self.head = self.make_head(hidden + DESCRIPTOR_COUNT)
 
     def embed(self, graphs: GraphBatch, inputs: Any) -> Tensor:
         """Return (B, hidden + 200), every molecule's last state and descriptors."""

@@ -44,7 +44,7 @@ class EdgeConvolution(nn.Module):
         return out.index_add_(0, target, messages)
 
     def forward_features(self, graphs: GraphBatch) -> Tensor:
-        """Return (N, hidden), the convolution of the atoms' input features, computed once per distinct atom and bond."""
+        """Return (N, hidden), the convolution of the input features, computed once per distinct atom and bond."""
         atoms, rows = graphs.atoms, graphs.bonds.rows
         if atoms.ids is None or len(atoms.rows) * len(rows) > len(graphs.source):
             return self.forward(atoms.gather(atoms.rows), graphs)
