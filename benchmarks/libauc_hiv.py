@@ -1,8 +1,9 @@
 """LibAUC's own AP loss, optimiser and sampler on HIV, from the paper authors' stage-1 weights.
 
-The settings are those of LibAUC's published graph recipe for AUPRC (`trainer_recipes/graph_trainer`, ogbg-molhiv, and the
-tutorial on graph networks): sigmoid scores, batches of 64 of which half are positive, margin 0.6, gamma 0.1, SOAP (Adam)
-with learning rate 1e-3 and weight decay 1e-5, 60 epochs, the rate divided by 10 after 30 and 45, and a new head.
+The settings are those of LibAUC's published graph recipe for AUPRC (`trainer_recipes/graph_trainer`, ogbg-molhiv; its
+tutorial on graph networks has the same): sigmoid scores, batches of 64 of which half are positive, margin 0.6, gamma
+0.1, SOAP (Adam) with learning rate 1e-3 and weight decay 1e-5, 60 epochs, the rate divided by 10 after 30 and 45, and
+a new head (here both of its layers, as in the paper).
 
 LibAUC 2.0.1 is not a dependency: run this in an environment of its own that has torch, rdkit and libauc, with
 
