@@ -1,6 +1,6 @@
 """Images: loading and augmenting against training, a loop over Pillow images, and decoding; ratios of one run.
 
-On CIFAR-10 and pictures by chance: what is in them does not change the time.
+On random pixels: their content does not change the time.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from PIL import Image, ImageOps
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from apmax.data.images.augment import CIFAR, IMAGENET, SMALL_IMAGES
-from apmax.data.images.cache import decode_all
+from apmax.data.images.augmentation import CIFAR, IMAGENET, SMALL_IMAGES
 from apmax.data.images.dataset import ImageDataset
-from apmax.data.images.decoding import Decoder
+from apmax.data.images.decoding import Decoder, decode_all
 from apmax.models.images import resnet18
 from benchmarks.timing import best_times
 

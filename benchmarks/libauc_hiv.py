@@ -84,7 +84,7 @@ def train(network: str, seed: int, parts: Any, data_dir: str) -> list[dict[str, 
 
 def main() -> None:
     """Train every network with every seed that has no file yet."""
-    from apmax.data.molecules import load
+    from apmax.data.molecules import load_molecules
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
@@ -94,7 +94,7 @@ def main() -> None:
     torch.set_num_threads(1)
     options.out.mkdir(parents=True, exist_ok=True)
     for network in options.networks:
-        parts = load("hiv", levels=network == "ml-mpnn", progress=False)
+        parts = load_molecules("hiv", levels=network == "ml-mpnn", normalisation="descriptastorus", progress=False)
         for seed in options.seeds:
             path = options.out / f"{network}-{seed}.jsonl"
             if path.exists():

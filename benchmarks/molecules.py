@@ -34,9 +34,9 @@ def smiles(count: int) -> list[str]:
     """Return SMILES of `count` molecules, spread over HIV where it is at hand."""
     folder = os.environ.get("APMAX_DATA")
     if folder and (Path(folder) / "hiv" / "hiv.csv.gz").exists():
-        from apmax.data.molecules.table import read_table
+        from apmax.data import open_table
 
-        texts = read_table(Path(folder) / "hiv" / "hiv.csv.gz").smiles
+        texts: list[str] = open_table(Path(folder) / "hiv" / "hiv.csv.gz").read(["smiles"]).column("smiles").to_pylist()
         return texts[:: max(1, len(texts) // count)][:count]
     return [DRUGS[k % len(DRUGS)] for k in range(count)]
 
@@ -128,7 +128,7 @@ def prediction() -> tuple[float, dict[str, float]]:
     """
     from apmax.data.molecules.building import build_chunk, build_chunks
     from apmax.data.molecules.dataset import MoleculeDataset
-    from apmax.data.molecules.featurise import featurise, read
+    from apmax.data.molecules.featurise import featurise, parse_smiles
     from apmax.models.graphs import GINE
 
     model = GINE(HIDDEN).eval()
@@ -142,10 +142,10 @@ def prediction() -> tuple[float, dict[str, float]]:
         scoring += time.process_time() - start
     rate = count / (time.perf_counter() - begin)
     refused = {item.smiles for item in build_chunk(0, texts[:1024]).unreadable}
-    molecules = [(text, read(text)) for text in texts[:1024] if text not in refused]
+    molecules = [(text, parse_smiles(text)) for text in texts[:1024] if text not in refused]
     parts = {}
     for name, job in (
-        ("RDKit", lambda text, _: read(text)),
+        ("RDKit", lambda text, _: parse_smiles(text)),
         ("categories", lambda _, molecule: featurise(molecule)),
     ):
         start = time.process_time()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GINEConv, NNConv, global_mean_pool
 
-from apmax.data.molecules.vocabulary import dense_atoms, dense_bonds
+from apmax.data.molecules import dense_atoms, dense_bonds
 
 
 class PygGINE(nn.Module):

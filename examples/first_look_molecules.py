@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from apmax import __version__
-from apmax.data.molecules import DATASETS, load
+from apmax.data.molecules import MOLECULE_SETS, load_molecules
 from apmax.models.graphs import GRAPH_MODELS
 from apmax.train import epochs, predict
 from apmax.train.config import RECIPES, Run, Stage
@@ -115,9 +115,9 @@ REMARKS = """
 
 def measure(cell: Cell, folder: Path, until: float, version: dict[str, str]) -> dict[str, Any] | None:
     """Return a finished cell's line, or None if the time was up before."""
-    parts = load(cell.data, split=cell.split, progress=False)
+    parts = load_molecules(cell.data, split=cell.split, progress=False)
     torch.manual_seed(cell.seed)
-    model = GRAPH_MODELS[cell.model](hidden=DATASETS[cell.data].width)
+    model = GRAPH_MODELS[cell.model](hidden=MOLECULE_SETS[cell.data].width)
     run = Run(stages=cell.stages(), seed=cell.seed, accelerator="cpu")
     began, records = time.monotonic(), 0
     for _ in epochs(model, (parts.train, parts.valid), run, directory=folder, resume=True):
@@ -128,7 +128,7 @@ def measure(cell: Cell, folder: Path, until: float, version: dict[str, str]) -> 
     labels, scores = parts.test.labels, predict(model, parts.test)
     return {
         **asdict(cell),
-        "hidden": DATASETS[cell.data].width,
+        "hidden": MOLECULE_SETS[cell.data].width,
         "chosen": chosen,
         "seconds": round(time.monotonic() - began, 1),
         "epochs_in_seconds": records,

@@ -128,11 +128,11 @@ def test_scores_do_not_depend_on_the_kind_of_file(files, tmp_path):
 
 
 def test_prediction_never_holds_the_whole_file(files, tmp_path, monkeypatch):
-    from apmax.data.tables import Source, reading
+    from apmax.data import TableFile, reading
 
     monkeypatch.setattr(reading, "BLOCK_BYTES", 512)
     monkeypatch.setattr(ranking, "BUCKET_ROWS", 25)
-    monkeypatch.setattr(Source, "read", lambda *_: pytest.fail("read at once"))
+    monkeypatch.setattr(TableFile, "read", lambda *_: pytest.fail("read at once"))
     largest, with_scores = [], ranking.with_scores
     monkeypatch.setattr(ranking, "with_scores", lambda t, *rest: largest.append(t.num_rows) or with_scores(t, *rest))
     for option in ([], ["--sort"]):
@@ -283,10 +283,10 @@ def test_ensemble_scores_are_the_mean_of_its_members(files, tmp_path):
         tmp_path / "r",
     ]
     assert run(*command) == 0
-    from apmax.data.tables import Source
+    from apmax.data import TableFile
     from apmax.workflows import load
 
-    table, model = Source(files / "test.csv").read(), load(tmp_path / "r")
+    table, model = TableFile(files / "test.csv").read(), load(tmp_path / "r")
     members = [
         type(model)(model.job, model.encoder, model.target, member).score(table) for member in model.model.members
     ]
@@ -305,7 +305,7 @@ def test_positive_value_and_leak_are_named(tmp_path, capsys):
         row["bought"] = {"yes": "A", "no": "B"}[row["bought"]]
     data = write(tmp_path / "a.csv", table)
     assert run("train", data, "--target", "bought", "--out", tmp_path / "r") == 1
-    assert "'b' (135 rows), 'a' (15 rows): say which is positive (--positive VALUE)" in capsys.readouterr().err
+    assert "'b' (135 rows), 'a' (15 rows): name the positive value" in capsys.readouterr().err
     assert run("train", data, "--target", "bought", "--positive", "A", *SHORT, "--out", tmp_path / "r") == 0
     assert "possible leakage: column 'state' alone separates the classes" in " ".join(capsys.readouterr().err.split())
 

@@ -9,7 +9,7 @@ import pytest
 
 from apmax.cli import main
 
-PAGES = [Path(__file__).parent.parent / "docs" / f"{name}.md" for name in ("command-line", "molecules", "pictures")]
+PAGES = [Path(__file__).parent.parent / "docs" / f"{name}.md" for name in ("command-line", "molecules", "images")]
 
 
 def shown():

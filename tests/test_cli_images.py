@@ -106,7 +106,7 @@ def test_every_target_has_a_sheet_in_which_what_was_not_measured_is_grey(folder)
 def test_images_that_cannot_be_read_are_named_in_training_and_listed(folder, tmp_path, capsys):
     assert run("train", folder / "images", "--target", "malignant", *SHORT, "--quiet", "--out", tmp_path / "r") == 0
     said = capsys.readouterr().err
-    assert f"1 of {COUNT + 1} images cannot be read: {folder}/images/benign/broken.png (" in said
+    assert f"1 of {COUNT + 1} images cannot be read: row 60 '{folder}/images/benign/broken.png' (" in said
     assert "1 file is no image by its name (.txt) and is passed over, such as" in said
     (row,) = read(tmp_path / "r" / "unreadable.csv")
     assert (row["file"], row["value"]) == ("images", f"{folder}/images/benign/broken.png")
@@ -115,7 +115,7 @@ def test_images_that_cannot_be_read_are_named_in_training_and_listed(folder, tmp
 def test_unreadable_image_stops_the_training_where_that_is_asked_for(folder, tmp_path, capsys):
     command = ["train", folder / "images", "--target", "malignant", "--on-error", "raise", "--out", tmp_path / "r"]
     assert run(*command) == 1
-    assert "broken.png (" in capsys.readouterr().err
+    assert "broken.png' (" in capsys.readouterr().err
     assert not (tmp_path / "r").exists()
 
 
@@ -236,7 +236,7 @@ def test_training_begins_with_the_weights_given_and_needs_them_no_more(folder, t
     [
         (["train", "IMAGES"], "--target COLUMN (of a folder of images: CLASS)"),
         (["train", "IMAGES", "--target", "bad"], "has no folder 'bad' of that class; its folders are 'benign', 'mal"),
-        (["train", "HEAP", "--target", "bad"], "sort the images into a folder per class, or name them in a csv"),
+        (["train", "HEAP", "--target", "bad"], "sort the images into a folder per class, or list them in a csv"),
         (["train", "EMPTY", "--target", "bad"], "has no images: no file in it ends in .jpg"),
         (["train", "CSV", "--target", "bad", "--path", "name"], "say where paths begin (--root DIR)"),
         (["train", "CSV", "--target", "bad", "--path", "file"], "there is no column 'file'; the columns are 'name'"),
@@ -258,7 +258,7 @@ def test_training_begins_with_the_weights_given_and_needs_them_no_more(folder, t
         (["train", "HOLLOW", "--target", "malignant"], "target: the folder 'malignant' of "),
         (["train", "HOLLOW", "--target", "benign"], "has images of 'benign' only; put the negatives into another"),
         (["train", "CSV", "--target", "bad", "--target", "worse"], "images (--path COLUMN) may have several"),
-        (["train", "IMAGES", "--target", "malignant", "--on-error", "raise"], "(--on-error skip) leaves them out"),
+        (["train", "IMAGES", "--target", "malignant", "--on-error", "raise"], "on_error='skip' leaves them out"),
         (["predict", "ONE", "EMPTY"], "has no images"),
         (["predict", "ONE", "CSV"], "there is no column 'path'; the columns are 'name', 'bad', 'worse'"),
         (["predict", "ONE", "CSV", "--path", "name"], "none of the 72 images of column 'name' can be read"),

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from apmax.workflows import sources
+from apmax.data import reading
 from apmax.workflows.tuning import open_study
 from commands import run
 
@@ -92,7 +92,7 @@ def test_file_of_errors_of_another_time_does_not_stay(folder, tmp_path):
 
 def test_scores_do_not_depend_on_how_the_library_is_cut(folder, tmp_path, monkeypatch):
     for rows in (1000, 7):
-        monkeypatch.setattr(sources, "CHUNK_ROWS", rows)
+        monkeypatch.setattr(reading, "CHUNK_ROWS", rows)
         assert run("predict", folder / "one", folder / "library.smi", "--out", tmp_path / f"{rows}.csv") == 0
     whole, cut = ([float(row["score"]) for row in read(tmp_path / f"{rows}.csv")] for rows in (1000, 7))
     assert cut == pytest.approx(whole, abs=1e-5)
@@ -132,7 +132,7 @@ def test_search_over_several_targets_is_by_their_mean_ap(folder, tmp_path):
     [
         (["predict", "TWO", "LIST", "--sort", "--out", "OUT"], "several targets to sort by: say which, --by active"),
         (["predict", "ONE", "LIST", "--by", "active", "--out", "OUT"], "it needs sort or top"),
-        (["predict", "ONE", "CSV", "--out", "OUT"], "there is no column 'smiles'; the columns are 'id', 'SMI'"),
+        (["predict", "ONE", "CSV", "--out", "OUT"], "has no column 'smiles'; its columns are 'id', 'SMI'"),
         (["predict", "ONE", "CSV", "--smiles", "SMI", "--on-error", "raise", "--out", "OUT"], "row 30 cannot be read"),
         (["evaluate", "ONE", "LIST"], "target: "),
         (

@@ -7,9 +7,7 @@ import torch
 
 pytest.importorskip("rdkit")
 
-from apmax.data.molecules.building import build_chunk
-from apmax.data.molecules.dataset import MoleculeDataset
-from apmax.data.molecules.vocabulary import FEATURISER_VERSION, dense_atoms, dense_bonds
+from apmax.data.molecules import FEATURISER_VERSION, MoleculeDataset, build_chunk, dense_atoms, dense_bonds
 from apmax.models.graphs import GINE, GRAPH_MODELS, MLMPNN, MPNN
 from apmax.models.graphs.aggregation import Adjacency
 

@@ -14,9 +14,7 @@ from benchmarks.pyg_networks import PlainMLMPNN, PygGINE, PygMPNN, graph_list
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 
-from apmax.data.molecules.building import build_chunk
-from apmax.data.molecules.dataset import MoleculeDataset
-from apmax.data.molecules.vocabulary import ATOM_WIDTH, BOND_WIDTH, dense_atoms, dense_bonds
+from apmax.data.molecules import ATOM_WIDTH, BOND_WIDTH, MoleculeDataset, build_chunk, dense_atoms, dense_bonds
 from apmax.models.graphs import GINE, MLMPNN, MPNN
 from apmax.models.graphs import mpnn as mpnn_module
 from apmax.models.graphs.aggregation import segment_mean

@@ -9,7 +9,7 @@ pytest.importorskip("PIL")
 from PIL import Image
 
 from apmax.data.images import ImageFolder
-from apmax.data.images.augment import LARGE_IMAGES, SMALL_IMAGES
+from apmax.data.images.augmentation import LARGE_IMAGES, SMALL_IMAGES
 from apmax.workflows.rows import prepare
 from apmax.workflows.spec import DataSpec, data_spec, dumps, loads, resolve
 from apmax.workflows.wishes import Wishes

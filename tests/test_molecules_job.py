@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from apmax.data import SmilesFile, TableFile
 from apmax.data.molecules.scaffolds import scaffolds
-from apmax.data.tables import Source
 from apmax.models.graphs import GINE
 from apmax.workflows import data_types as kinds
 from apmax.workflows.data_types import KINDS, RowReport
@@ -20,7 +20,6 @@ from apmax.workflows.evaluation import evaluate_targets
 from apmax.workflows.holding import hold_out
 from apmax.workflows.ranking import errors_file, rank
 from apmax.workflows.rows import prepare
-from apmax.workflows.sources import SmilesList
 from apmax.workflows.spec import DataSpec, data_spec, dumps, loads, resolve
 from apmax.workflows.trained import Trained
 from apmax.workflows.wishes import Wishes
@@ -171,10 +170,9 @@ def test_encoder_of_other_features_is_refused():
 def test_list_of_smiles_reads_as_a_table(tmp_path):
     path = tmp_path / "a.smi"
     path.write_text("CCO ethyl alcohol\n\nC\n")
-    source = SmilesList(path, "SMILES")
+    source = SmilesFile(path, "SMILES")
     assert source.read().to_pylist() == [{"SMILES": "CCO", "name": "ethyl alcohol"}, {"SMILES": "C", "name": ""}]
     assert source.read(["SMILES"]).column_names == source.columns[:1]
-    assert not isinstance(source, Source)
 
 
 def test_target_without_both_classes_has_no_evaluation():
@@ -200,7 +198,7 @@ def test_ranking_tells_where_all_of_its_time_went(file, tmp_path, sort):
     job, target = SimpleNamespace(data=SimpleNamespace(kind="molecules")), SimpleNamespace(names=["active"], each=[1])
     model = Trained(job, MoleculeEncoder(), target, GINE(8))
     begin = time.perf_counter()
-    report = rank(model, Source(file), tmp_path / "out.csv", sort=sort)
+    report = rank(model, TableFile(file), tmp_path / "out.csv", sort=sort)
     passed = time.perf_counter() - begin
     assert list(report.seconds) == ["reading", "features", "network", "writing"]
     assert 0.5 * passed < sum(report.seconds.values()) <= passed

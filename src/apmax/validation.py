@@ -171,3 +171,12 @@ def same_shape(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
             f"got {tuple(scores.shape)} and {tuple(labels.shape)}"
         )
     return scores, labels
+
+
+def first_line(error: Exception) -> str:
+    r"""Return the first line of an error's message, or its type where it has none.
+
+    >>> first_line(ValueError("no\nyes")), first_line(ValueError())
+    ('no', 'ValueError')
+    """
+    return (str(error).splitlines() or [type(error).__name__])[0]

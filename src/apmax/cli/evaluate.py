@@ -38,14 +38,14 @@ def evaluate(
 
     from apmax import workflows as jobs
     from apmax.cli import terminal
+    from apmax.data import any_known
     from apmax.workflows.data_types import RowReport
     from apmax.workflows.sources import remarks
-    from apmax.workflows.targets import any_known
 
     given = {"smiles": smiles, "path": path, "root": root, "ending": ending}
     model, source = jobs.load(directory).open(data, given)
     report = RowReport()
-    model.target.check_in(source)
+    model.target.check_columns(source)
     scores, labels = [], []
     for chunk, chunk_scores in model.scored(source, report):
         scores.append(chunk_scores)

@@ -1,52 +1,75 @@
-"""Folders that are made once: whole or not at all, by however many processes at a time, with a bar to look at."""
+"""Folders of cached data: written once, whole or not at all, by any number of processes at a time."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
 from apmax import extras
+from apmax.data.reading import UnreadableRow
 
 In = TypeVar("In")
 Out = TypeVar("Out")
+_UNREADABLE = "unreadable.json"
 
 
 def cache_directory() -> Path:
-    """Return where caches are kept: `APMAX_CACHE`, or the user's cache folder."""
+    """Return the folder of caches: the environment variable `APMAX_CACHE`, or the user's cache folder."""
     given = os.environ.get("APMAX_CACHE")
     if given:
         return Path(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "apmax"
 
 
+def cached_folder(
+    name: str, write: Callable[[Path], Sequence[UnreadableRow]], cache: str | os.PathLike[str] | None = None
+) -> tuple[Path, list[UnreadableRow]]:
+    """Return the folder `name` of the cache, and the unreadable rows of its content; write it if it is not there.
+
+    Args:
+        name: The folder's name, which depends on all that its content depends on.
+        write: Writes the content into a new folder, and returns the unreadable rows.
+        cache: The folder of caches; by default `cache_directory()`.
+    """
+    folder = (Path(cache) if cache is not None else cache_directory()) / name
+    if not folder.exists():
+        with _atomic_folder(folder) as beside:
+            unreadable = [asdict(item) for item in write(beside)]
+            (beside / _UNREADABLE).write_text(json.dumps(unreadable), encoding="utf-8")
+    entries = json.loads((folder / _UNREADABLE).read_text(encoding="utf-8"))
+    return folder, [UnreadableRow(*entry.values()) for entry in entries]
+
+
 @contextmanager
-def filled_beside(place: Path) -> Iterator[Path]:
-    """Give a folder to fill that becomes `place` by one rename; another that made the same discards its own."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
+def _atomic_folder(folder: Path) -> Iterator[Path]:
+    """Give a folder to fill that becomes `folder` by one rename; a second writer of the same discards its own."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         yield beside
         try:
-            beside.rename(place)
+            beside.rename(folder)
         except OSError:
-            if not place.exists():
+            if not folder.exists():
                 raise
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
 
 def ordered(function: Callable[[In], Out], items: Iterable[In], *, workers: int = 1) -> Iterator[Out]:
-    """Yield `function` of every item in their order, computed by `workers` processes; by this one if that is 1.
+    """Yield `function(item)` for every item in order, computed by `workers` processes, or by this one if that is 1.
 
-    A process that dies (out of memory, killed, a crash in a decoder) is an error here and not a hang.
+    A process that dies (out of memory, killed, a crash in a decoder) raises an error here.
 
     >>> list(ordered(str, [1, 2, 3]))
     ['1', '2', '3']
@@ -70,15 +93,15 @@ def ordered(function: Callable[[In], Out], items: Iterable[In], *, workers: int 
 def with_progress(
     chunks: Iterable[Out], total: int, *, label: str, size: Callable[[Out], int], progress: bool | None, extra: str
 ) -> Iterator[Out]:
-    """Yield the chunks while a bar shows how much of `total` they make up.
+    """Yield the chunks, and show a progress bar.
 
     Args:
-        chunks: What is worked off.
+        chunks: The chunks.
         total: The sum of their sizes.
-        label: What stands before the bar.
-        size: The size of a chunk.
-        progress: Whether to show it; None: where the error stream is a terminal.
-        extra: The extra that brings the bar.
+        label: The text before the bar.
+        size: Returns the size of a chunk.
+        progress: Whether to show the bar; by default if the error stream is a terminal.
+        extra: The extra that installs `rich`.
     """
     if not (sys.stderr.isatty() if progress is None else progress):
         yield from chunks

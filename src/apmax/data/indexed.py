@@ -1,4 +1,4 @@
-"""Batches that carry their training rows."""
+"""Wrapper of data sets that adds the training row to every item."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch.utils.data import Dataset
 from apmax.labels import known_labels
 
 KEY, ATTRIBUTE = "index", "row"
-"""Where a dict and where a graph carry its row. PyG shifts any attribute named like "index" when it joins graphs."""
+"""The key (of dicts) and the attribute (of graphs) of the row. PyG shifts attributes named like "index" in batches."""
 
 
 class Indexed(Dataset[Any]):
-    """Wrap a map-style data set so that every item carries its row, the `index` that the losses ask for.
+    """Wrap a map-style data set so that every item carries its row, the `index` of the losses.
 
     | item | becomes | in a batch |
     |---|---|---|
@@ -62,7 +62,7 @@ class Indexed(Dataset[Any]):
         return with_row(self.dataset[row], row)
 
     def __getitems__(self, rows: list[int]) -> list[Any]:
-        """Return the items of a batch; read at once where the wrapped data set can do that."""
+        """Return the items of a batch, read at once if the wrapped data set supports it."""
         rows = [self._row(row) for row in rows]
         read = getattr(self.dataset, "__getitems__", None)
         items = [self.dataset[row] for row in rows] if read is None else read(rows)
@@ -85,7 +85,7 @@ class Indexed(Dataset[Any]):
 
 
 def with_row(item: Any, row: int) -> Any:
-    """Return `item` with its row added; `item` itself is left as it is.
+    """Return a copy of `item` with its row added.
 
     >>> with_row(("x", "y"), 3), with_row({"x": 1.0}, 3)
     (('x', 'y', 3), {'x': 1.0, 'index': 3})

@@ -17,13 +17,14 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
 
 from apmax import validation
+from apmax.data.splits import split_stratified
 from apmax.estimator.calibration import calibrate
 from apmax.estimator.canonical import canonical
 from apmax.estimator.choosing import CANDIDATES, choose_loss
 from apmax.estimator.columns import measure_columns
 from apmax.estimator.exact import fit_linear
 from apmax.estimator.network import build_module, train_network, two_stages
-from apmax.estimator.rows import dataset, hold_out
+from apmax.estimator.rows import dataset
 from apmax.losses import LOSSES
 from apmax.surrogates import SURROGATES
 from apmax.train import predict
@@ -289,7 +290,11 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seed = self._seed()
         self._columns = measure_columns(X, weight)
         table = self._columns.standardised(X)
-        parts = hold_out(labels, self.validation_fraction, seed)
+        if min((labels == 0).sum(), (labels == 1).sum()) < 2:
+            # A class of one row cannot be divided: all rows are in both parts.
+            parts = np.arange(len(labels)), np.arange(len(labels))
+        else:
+            parts = split_stratified(labels, self.validation_fraction, seed=seed)
 
         def stages(rows: int) -> Any:
             if self.stages is not None:

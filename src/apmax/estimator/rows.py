@@ -1,4 +1,4 @@
-"""Rows for the trainer: which are held out, what each weighs, and how they are read."""
+"""Rows for the trainer: their weights, and a data set of dense or sparse rows."""
 
 from __future__ import annotations
 
@@ -12,26 +12,6 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 Array = NDArray[np.float64]
-Rows = NDArray[np.int64]
-
-
-def hold_out(labels: Array, fraction: float, seed: int) -> tuple[Rows, Rows]:
-    """Return the rows to train on and those held out, the same share of either class and at least one row of each.
-
-    A class of one row cannot be divided; then all rows are in both parts.
-
-    >>> train, held_out = hold_out(np.array([0.0] * 8 + [1.0] * 2), 0.25, seed=0)
-    >>> len(train), len(held_out)
-    (7, 3)
-    """
-    generator = np.random.default_rng(seed)
-    parts = [generator.permutation(np.flatnonzero(labels == label)) for label in (0, 1)]
-    if min(map(len, parts)) < 2:
-        return np.arange(len(labels)), np.arange(len(labels))
-    sizes = [min(len(part) - 1, max(1, round(fraction * len(part)))) for part in parts]
-    train = np.concatenate([part[size:] for part, size in zip(parts, sizes, strict=True)])
-    held_out = np.concatenate([part[:size] for part, size in zip(parts, sizes, strict=True)])
-    return np.sort(train), np.sort(held_out)
 
 
 def relative(sample_weight: Array) -> Array | None:

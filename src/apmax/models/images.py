@@ -1,7 +1,8 @@
-"""Networks for images: ResNet-18 and ResNet-34, with torchvision's parameter names."""
+"""Networks for images: ResNet-18 and ResNet-34 with torchvision's parameter names, timm models, your own builders."""
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
@@ -11,13 +12,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from apmax import validation
+from apmax import extras, validation
 
 STEMS = ("imagenet", "small")
 _HEAD = ("fc.weight", "fc.bias")
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Two 3×3 convolutions beside a shortcut: relu(x' + bn(conv(relu(bn(conv(x)))))).
 
     The shortcut x' is x, or a 1×1 convolution of it where the number of channels or the size changes.
@@ -49,7 +50,7 @@ class ResNet(nn.Module):
         width: Channels of the first layer, 64 in the paper; each further layer has twice as many.
         stem: "imagenet" is a 7×7 convolution of stride 2 and a max-pool, which the paper uses at 32×32 too; "small"
             a 3×3 convolution and no pool, which keeps four times as many positions per axis.
-        channels: Of the images.
+        channels: Channels of the images.
 
     Returns:
         Scores (B,) of one task, (B, tasks) of several; raw, without a sigmoid. The head is `fc`.
@@ -78,8 +79,8 @@ class ResNet(nn.Module):
         before = width
         for number, count in enumerate(blocks):
             after = width * 2**number
-            first = Block(before, after, stride=1 if number == 0 else 2)
-            rest = [Block(after, after, stride=1) for _ in range(validation.whole("blocks", count, 1) - 1)]
+            first = ResidualBlock(before, after, stride=1 if number == 0 else 2)
+            rest = [ResidualBlock(after, after, stride=1) for _ in range(validation.whole("blocks", count, 1) - 1)]
             self.add_module(f"layer{number + 1}", nn.Sequential(first, *rest))
             before = after
         self.fc = nn.Linear(before, tasks)
@@ -91,11 +92,11 @@ class ResNet(nn.Module):
 
     @property
     def head(self) -> nn.Linear:
-        """The last layer, which the second stage of training re-initialises."""
+        """The last layer, which the second stage of training may re-initialise."""
         return self.fc
 
     def embed(self, images: Tensor) -> Tensor:
-        """Return what the head reads, (B, 8 · width)."""
+        """Return the features that the head reads, (B, 8 · width)."""
         if images.ndim != 4 or images.shape[1] != self.channels:
             shape = tuple(images.shape)
             raise ValueError(f"images must have shape (B, {self.channels}, H, W), got {shape}")
@@ -131,10 +132,10 @@ def resnet34(tasks: int = 1, *, width: int = 64, stem: str = "imagenet", channel
 
 
 def load_pretrained(model: ResNet, path: str | PathLike[str]) -> str:
-    """Load weights from a local file, such as torchvision's resnet18-f37072fd.pth, and say what was taken.
+    """Load weights from a local file, such as torchvision's resnet18-f37072fd.pth, and return a line about them.
 
-    No pickled code is executed. A head (`fc`) with another number of outputs, as ImageNet's 1000, is not taken: the
-    model keeps its own. Everything else must fit, or nothing is loaded.
+    No pickled code is executed. A head (`fc`) with another number of outputs, such as ImageNet's 1000, is not
+    loaded: the model keeps its own. Everything else must fit, or nothing is loaded.
 
     Raises:
         FileNotFoundError: No such file.
@@ -145,7 +146,7 @@ def load_pretrained(model: ResNet, path: str | PathLike[str]) -> str:
     own = model.state_dict()
     without_head = any(name in given and given[name].shape != own[name].shape for name in _HEAD)
     wanted = [name for name in own if not (without_head and name in _HEAD)]
-    # Files of before 2018 have no counters of batches, which nothing here reads.
+    # Files from before 2018 have no counters of batches, which are not used.
     missing = [name for name in wanted if name not in given and not name.endswith("num_batches_tracked")]
     unknown = [name for name in given if name not in own]
     if missing or unknown:
@@ -177,10 +178,10 @@ def _read_weights(path: Path) -> Mapping[str, Tensor]:
         raise FileNotFoundError(f"pretrained: no file of weights at {path}")
     try:
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # what torch raises for a file that is none of its own depends on the first bytes
-        # Of a text file torch says the number of its first letter, and nothing else.
-        said = str(error).splitlines()[0] if str(error) else ""
-        reason = said if " " in said else f"torch cannot read it ({type(error).__name__})"
+    except Exception as error:  # what torch raises depends on the first bytes of the file
+        # For a text file torch's message is the code of its first letter.
+        line = validation.first_line(error)
+        reason = line if " " in line else f"torch cannot read it ({type(error).__name__})"
         raise ValueError(
             f"pretrained: {path.name} is not a file of plain weights (a saved state_dict, such as torchvision's "
             f"resnet18-f37072fd.pth): {reason}"
@@ -192,3 +193,94 @@ def _read_weights(path: Path) -> Mapping[str, Tensor]:
 
 MODELS: dict[str, Callable[..., nn.Module]] = {"resnet18": resnet18, "resnet34": resnet34}
 """Built as `MODELS[name](tasks, **options)`; the first is the default."""
+
+
+def build_image_model(name: str, tasks: int = 1, *, size: int = 224, **options: Any) -> nn.Module:
+    """Build a network for images of three channels.
+
+    Args:
+        name: An entry of `MODELS`; "package.module:callable", your own function or class that returns a network, called
+            with the number of scores per image (as `num_outputs` if it has such a parameter, else as the first one);
+            "timm:NAME", or the name of a timm model if timm is installed.
+        tasks: Scores per image.
+        size: Height and width of the images, with which a network that is not in `MODELS` is tried.
+        **options: Further arguments of the network.
+
+    Returns:
+        A network that maps (B, 3, size, size) to scores (B,) or (B, tasks).
+
+    Raises:
+        ValueError: There is no such network, it cannot be imported, or its output is something else.
+        ModuleNotFoundError: "timm:NAME", and timm is not installed.
+
+    >>> type(build_image_model("resnet18", 3, width=4)).__name__
+    'ResNet'
+    >>> build_image_model("resnet19")
+    Traceback (most recent call last):
+    ...
+    ValueError: model must be one of resnet18, resnet34, "package.module:callable" or "timm:NAME"; got 'resnet19'
+    """
+    validation.whole("tasks", tasks, 1)
+    if name in MODELS:
+        return MODELS[name](tasks, **options)
+    kind, _, timm_name = name.partition(":")
+    if kind == "timm" and timm_name:
+        model = _timm_model(timm_name, tasks, options)
+    elif ":" in name:
+        try:
+            builder = extras.load_callable(name)
+        except ValueError as error:
+            raise ValueError(f"model: {error}") from None
+        model = builder(num_outputs=tasks, **options) if _takes_num_outputs(builder) else builder(tasks, **options)
+    elif _is_timm_model(name):
+        model = _timm_model(name, tasks, options)
+    else:
+        known = ", ".join(MODELS)
+        raise ValueError(f'model must be one of {known}, "package.module:callable" or "timm:NAME"; got {name!r}')
+    _check_image_model(model, name, tasks, size)
+    checked: nn.Module = model
+    return checked
+
+
+def _takes_num_outputs(builder: Callable[..., Any]) -> bool:
+    try:
+        return "num_outputs" in inspect.signature(builder).parameters
+    except (TypeError, ValueError):  # callables of C have no signature
+        return False
+
+
+def _is_timm_model(name: str) -> bool:
+    try:
+        timm = extras.load("timm", "timm")
+    except ModuleNotFoundError:
+        return False
+    return bool(timm.is_model(name))
+
+
+def _timm_model(name: str, tasks: int, options: Mapping[str, Any]) -> Any:
+    timm = extras.load("timm", "timm")
+    if not timm.is_model(name):
+        raise ValueError(f"model: timm has no model {name!r}; timm.list_models() lists them")
+    return timm.create_model(name, num_classes=tasks, **options)
+
+
+def _check_image_model(model: Any, name: str, tasks: int, size: int) -> None:
+    """Raise unless a network maps two images to scores (2,) or (2, tasks)."""
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model: {name} must return a torch.nn.Module, got {type(model).__name__}")
+    training = model.training
+    shape = (2, 3, size, size)
+    model.eval()
+    try:
+        with torch.no_grad():
+            scores = model(torch.zeros(shape))
+    except Exception as error:  # a user's network may raise anything
+        reason = validation.first_line(error)
+        raise ValueError(f"model: {name} cannot score images of shape {shape}: {reason}") from error
+    finally:
+        model.train(training)
+    expected = [(2,), (2, 1)] if tasks == 1 else [(2, tasks)]
+    found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+    if found not in expected:
+        wanted = "(B,) or (B, 1)" if tasks == 1 else f"(B, {tasks})"
+        raise ValueError(f"model: {name} must return scores of shape {wanted}, got {found} for {shape[0]} images")

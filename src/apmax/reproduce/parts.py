@@ -34,18 +34,18 @@ def parts_of(trial: Trial, data_dir: str | PathLike[str] | None = None) -> Parts
 
 @lru_cache(maxsize=4)
 def _molecules(name: str, task: str | None, split: str | None, levels: bool, data_dir: str | None) -> Parts:
-    from apmax.data.molecules import load
+    from apmax.data.molecules import load_molecules
 
-    loaded = load(name, task, split=split, levels=levels, data_dir=data_dir, progress=False)
+    loaded = load_molecules(name, task, split=split, levels=levels, data_dir=data_dir, progress=False)
     return Parts(loaded.train, loaded.valid, loaded.test)
 
 
 @lru_cache(maxsize=2)
 def _images(name: str, task: str | None, seed: int, data_dir: str | None) -> Parts:
-    from apmax.data.images import DATASETS
+    from apmax.data.images import IMAGE_SETS
 
     options = {} if task is None else {"targets": task}
-    loaded = DATASETS[name](data_dir, seed=seed, **options)
+    loaded = IMAGE_SETS[name](data_dir, seed=seed, **options)
     return Parts(loaded.train, loaded.valid, loaded.test)
 
 

@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from apmax import extras, validation
-from apmax.data.tables import open_writer
+from apmax.data import RowSource, open_writer
 from apmax.workflows.data_types import RowReport
 from apmax.workflows.refusals import errors_file, write_errors
 from apmax.workflows.sheets import Best
-from apmax.workflows.sources import AnySource
 from apmax.workflows.trained import Trained
 
 pa = extras.load("pyarrow", "tables")
@@ -27,7 +26,7 @@ RANK = "apmax rank"
 
 def rank(
     model: Trained,
-    source: AnySource,
+    source: RowSource,
     out: str | os.PathLike[str],
     *,
     sort: bool = False,
@@ -110,7 +109,7 @@ def place_of(model: Trained, by: str | None, *, needed: bool) -> int:
     return 0
 
 
-def readable(model: Trained, source: AnySource, report: RowReport) -> Iterator[tuple[Any, npt.NDArray[np.float32]]]:
+def readable(model: Trained, source: RowSource, report: RowReport) -> Iterator[tuple[Any, npt.NDArray[np.float32]]]:
     """Yield the file's rows in their order with their scores, without those that cannot be read."""
     for table, scores in model.scored(source, report):
         known = ~np.isnan(scores.reshape(len(scores), -1)[:, 0])
@@ -118,7 +117,7 @@ def readable(model: Trained, source: AnySource, report: RowReport) -> Iterator[t
 
 
 def in_order(
-    model: Trained, source: AnySource, report: RowReport, out: Path, top: int | None, place: int
+    model: Trained, source: RowSource, report: RowReport, out: Path, top: int | None, place: int
 ) -> Iterator[tuple[Any, npt.NDArray[np.float32]]]:
     """Yield tables of rows with their scores, best first: a distribution sort by the ranks of the scores."""
     names = [name for name in model.encoder.names if name in source.columns] or None

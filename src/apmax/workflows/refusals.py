@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from apmax import extras
-from apmax.data.tables import open_writer
+from apmax.data import open_writer
 from apmax.workflows.data_types import Refused
 
 pa = extras.load("pyarrow", "tables")

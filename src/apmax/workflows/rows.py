@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from apmax.data import Labels, RowSource, Targets, any_known, any_positive
+from apmax.data.images import ImageFolder
 from apmax.train import Data
 from apmax.workflows.data_types import KINDS, Encoder, Refused, encode
 from apmax.workflows.holding import hold_out
-from apmax.workflows.sources import AnySource, open_source
+from apmax.workflows.sources import open_source
 from apmax.workflows.spec import DataSpec
-from apmax.workflows.targets import Labels, Targets, any_known, any_positive, has_both, has_column
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,13 @@ class Prepared:
     refused: Mapping[str, tuple[Refused, ...]] = field(default_factory=dict)
 
 
-def read_rows(source: AnySource, targets: Targets, spec: DataSpec, table: Any = None) -> Rows:
+def read_rows(source: RowSource, targets: Targets, spec: DataSpec, table: Any = None) -> Rows:
     """Return the labelled rows of a file that can be read.
 
     Raises:
         ValueError: No such column, no labelled rows.
     """
-    targets.check_in(source)
+    targets.check_columns(source)
     table = source.read() if table is None else table
     labels = targets.labels(table)
     gather = KINDS[spec.kind].gather
@@ -82,7 +83,7 @@ def read_rows(source: AnySource, targets: Targets, spec: DataSpec, table: Any = 
     return Rows(table.filter(known), labels[known], warnings=(line,))
 
 
-def check_classes(rows: Rows, source: AnySource, targets: Targets) -> None:
+def check_classes(rows: Rows, source: RowSource, targets: Targets) -> None:
     """Raise unless every target has positive and negative rows."""
     for target, column in zip(targets.each, rows.labels.reshape(len(rows.labels), -1).T, strict=True):
         for value, name in ((1, target.positive), (0, target.negative)):
@@ -90,7 +91,7 @@ def check_classes(rows: Rows, source: AnySource, targets: Targets) -> None:
                 raise ValueError(f"{source.path} has no row whose {target.name!r} is {name!r}")
 
 
-def open_files(spec: DataSpec) -> dict[str, AnySource]:
+def open_files(spec: DataSpec) -> dict[str, RowSource]:
     """Return a job's files, none of which lacks a column.
 
     Raises:
@@ -103,10 +104,10 @@ def open_files(spec: DataSpec) -> dict[str, AnySource]:
     }
     for source in sources.values():
         for name in spec.targets:
-            has_column(source, name, "target")
+            source.check_column(name, "target")
     for name in ("group", "time"):
         if getattr(spec, name) is not None:
-            has_column(sources["train"], getattr(spec, name), name)
+            sources["train"].check_column(getattr(spec, name), name)
     return sources
 
 
@@ -115,8 +116,9 @@ def prepare(spec: DataSpec, *, seed: int) -> Prepared:
     kind, sources = KINDS[spec.kind], open_files(spec)
     table = sources["train"].read()
     spec = kind.settle(spec, table, sources["train"])
-    for name in spec.targets:
-        has_both(sources["train"], name)
+    if isinstance(sources["train"], ImageFolder):
+        for name in spec.targets:
+            sources["train"].check_class(name)
     targets = Targets.fit(spec.targets, table, positive=spec.positive)
     files = {name: read_rows(each, targets, spec, table if name == "train" else None) for name, each in sources.items()}
     for name in ("train", "valid"):

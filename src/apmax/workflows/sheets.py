@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from apmax.data.images.contact_sheet import COUNT, best_rows, describe
+from apmax.data.images.contact_sheet import COUNT, best_rows, describe_best
 from apmax.workflows.data_types import KINDS
 from apmax.workflows.rows import Rows
 from apmax.workflows.trained import Trained
@@ -37,7 +37,7 @@ def draw_best(model: Trained, rows: Rows, scores: npt.NDArray[np.float32], direc
     for target, own, labels in columns:
         known = labels[~np.isnan(labels)]
         shown = labels[best_rows(own.astype(np.float64), COUNT)].astype(np.float64)
-        title = f"{what}, {target}: {describe(shown, len(labels), float(known.mean()) if len(known) else np.nan)}"
+        title = f"{what}, {target}: {describe_best(shown, len(labels), float(known.mean()) if len(known) else np.nan)}"
         ending = "" if len(model.target.names) == 1 else "-" + re.sub(r"[^\w.-]+", "_", target)
         files.append(directory / f"{NAME}{ending}.png")
         pictures.draw(files[-1], rows.dataset.names, own, labels, title, model.job.data)
@@ -88,7 +88,7 @@ class Best:
             everything: Whether all of them were looked at, so that the share of positives is known.
         """
         share = self.positives / self.known if everything and self.known else float("nan")
-        title = describe(self.labels.astype(np.float64), total, share)
+        title = describe_best(self.labels.astype(np.float64), total, share)
         self.pictures.draw(self.file, self.files, self.scores, self.labels, title, self.model.job.data)
 
     def _labels(self, table: Any) -> npt.NDArray[np.float32]:

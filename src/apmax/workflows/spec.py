@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from apmax import extras, validation
+from apmax.data import is_molecule_file
+from apmax.data.reading import SMILES_SUFFIXES
 from apmax.train import config
 from apmax.train.config import Run
 from apmax.train.config.table import Table, from_table, to_table
 from apmax.workflows.data_types import KINDS, Kind
-from apmax.workflows.sources import find, is_smi
+from apmax.workflows.sources import find
 from apmax.workflows.toml import parse
 from apmax.workflows.wishes import Wishes, change_run, set_value
 
@@ -98,7 +100,7 @@ class DataSpec(Table):
                 "and images (--path COLUMN) may have several"
             )
         for name in ("train", "valid", "test"):
-            if is_smi(getattr(self, name) or ""):
+            if str(getattr(self, name) or "").lower().endswith(SMILES_SUFFIXES):
                 raise ValueError(
                     f"{name}: a .smi file holds no labels; give a csv with the columns --smiles and --target"
                 )
@@ -177,7 +179,7 @@ def data_spec(table: Mapping[str, Any], wishes: Wishes, places: Sequence[Path] =
 
 def guessed_kind(fields: Mapping[str, Any], places: Sequence[Path]) -> str:
     """Return what kind of data is meant: a column of molecules or of files, or a folder, tells it."""
-    if fields.get("smiles") or is_smi(fields["train"]):
+    if fields.get("smiles") or is_molecule_file(fields["train"]):
         return "molecules"
     folder = any((place / fields["train"]).is_dir() for place in (Path(), *places))
     return "images" if folder or fields.get("path") else DataSpec.kind

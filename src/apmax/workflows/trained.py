@@ -23,14 +23,14 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from apmax.data import RowSource, Targets
 from apmax.train import Ensemble, predict
 from apmax.train.checkpoints import write_atomic
 from apmax.workflows import spec
 from apmax.workflows.data_types import KINDS, Encoder, RowReport, encode
 from apmax.workflows.networks import trained_network
-from apmax.workflows.sources import AnySource, open_source
+from apmax.workflows.sources import open_source
 from apmax.workflows.spec import Job
-from apmax.workflows.targets import Targets
 
 VERSION = 2
 
@@ -66,7 +66,7 @@ class Trained:
         scores: npt.NDArray[np.float32] = predict(self.model, dataset, batch_size=batch).float().numpy()
         return scores
 
-    def open(self, file: str | os.PathLike[str], given: Mapping[str, Any] | None = None) -> tuple[Trained, AnySource]:
+    def open(self, file: str | os.PathLike[str], given: Mapping[str, Any] | None = None) -> tuple[Trained, RowSource]:
         """Return a file's or folder's rows, and the model that reads them.
 
         Args:
@@ -87,7 +87,7 @@ class Trained:
         source = open_source(file, kind=self.job.data.kind, smiles=smiles, targets=self.target.names)
         return replace(self, encoder=kind.reading(self.encoder, source, said)), source
 
-    def scored(self, source: AnySource, report: RowReport) -> Iterator[tuple[Any, npt.NDArray[np.float32]]]:
+    def scored(self, source: RowSource, report: RowReport) -> Iterator[tuple[Any, npt.NDArray[np.float32]]]:
         """Yield the file's rows in chunks, each with its scores."""
         for chunk in source.chunks():
             yield chunk, self.score(chunk, report)

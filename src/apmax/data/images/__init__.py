@@ -1,37 +1,63 @@
-"""Images: uint8 stores, batches augmented at once, the paper's sets, and folders of pictures."""
+"""Images: 8-bit stores, seeded augmentation of batches, published sets, and your own files."""
 
-from apmax.data.images.augment import CIFAR, IMAGENET, LARGE_IMAGES, SMALL_IMAGES, Augment, Normalise
+from apmax.data.images.augmentation import CIFAR, IMAGENET, LARGE_IMAGES, SMALL_IMAGES, Augment, Normalise
 from apmax.data.images.cifar import cifar10, cifar100
-from apmax.data.images.contact_sheet import contact_sheet, contact_sheet_of_files
-from apmax.data.images.dataset import ImageDataset
+from apmax.data.images.contact_sheet import best_rows, contact_sheet, contact_sheet_of_files, describe_best
+from apmax.data.images.dataset import ImageDataset, ImageStore
+from apmax.data.images.decoding import (
+    DECODER_VERSION,
+    ENDINGS,
+    FITS,
+    DecodedImages,
+    Decoder,
+    decode_all,
+    decode_stream,
+    shape_of,
+)
 from apmax.data.images.folder import ImageFolder
-from apmax.data.images.parts import ImageParts, Report
-from apmax.data.images.reading import augment_for, images_of, read_csv, read_folder
-from apmax.data.images.sets import DATASETS
-from apmax.data.images.skin import ham10000, melanoma
-from apmax.data.images.store import ImageStore
+from apmax.data.images.reading import (
+    ImageParts,
+    ImageReport,
+    augment_for,
+    describe_ignored,
+    image_dataset,
+    read_csv,
+    read_folder,
+)
+from apmax.data.images.sets import IMAGE_SETS, ham10000, melanoma
 
 __all__ = [
     "CIFAR",
-    "DATASETS",
+    "DECODER_VERSION",
+    "ENDINGS",
+    "FITS",
     "IMAGENET",
+    "IMAGE_SETS",
     "LARGE_IMAGES",
     "SMALL_IMAGES",
     "Augment",
+    "DecodedImages",
+    "Decoder",
     "ImageDataset",
     "ImageFolder",
     "ImageParts",
+    "ImageReport",
     "ImageStore",
     "Normalise",
-    "Report",
     "augment_for",
+    "best_rows",
     "cifar10",
     "cifar100",
     "contact_sheet",
     "contact_sheet_of_files",
+    "decode_all",
+    "decode_stream",
+    "describe_best",
+    "describe_ignored",
     "ham10000",
-    "images_of",
+    "image_dataset",
     "melanoma",
     "read_csv",
     "read_folder",
+    "shape_of",
 ]

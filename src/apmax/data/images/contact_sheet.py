@@ -1,4 +1,4 @@
-"""A picture of the best-ranked images, with true and false positives marked."""
+"""Contact sheets: the best-ranked images in one PNG file, true and false positives marked."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from apmax import extras, validation
-from apmax.data.images.dataset import ImageDataset
+from apmax.data.images.dataset import ImageDataset, Pixels
 from apmax.data.images.decoding import Decoder
-from apmax.data.images.store import Pixels
 
-# Told apart by people who do not see red and green, too; the words below the images say it again.
+# Distinguishable for colour-blind people; the words below the images repeat it.
 TRUE, FALSE, UNKNOWN = (0, 114, 178), (213, 94, 0), (120, 120, 120)
 _INK, _PAPER = (30, 30, 30), (255, 255, 255)
 _BORDER, _GAP, _TEXT = 4, 10, 13
@@ -37,17 +36,16 @@ def contact_sheet(
 ) -> Path:
     """Write the `count` images with the highest scores to a PNG file, best first, and return its path.
 
-    A frame and a word say whether an image is a true or a false positive, where its label is known. Equal scores
-    keep the order of rows.
+    The frame and a word mark true and false positives, where the label is known. Equal scores keep the order of rows.
 
     Args:
-        path: The file, which is replaced if it is there.
-        data: The images; they are shown as stored, without augmentation.
+        path: The file; an existing one is replaced.
+        data: The images, shown as stored, without augmentation.
         scores: One per image, (n,).
         labels: 0 or 1, NaN where unknown, (n,); by default those of `data` if it has one task.
-        count: How many images.
+        count: The number of images.
         columns: Images per line.
-        tile: Their height and width in the picture.
+        tile: Height and width of an image in the file.
 
     Raises:
         ValueError: Scores or labels not one per image, or scores that are not finite.
@@ -55,9 +53,9 @@ def contact_sheet(
     if labels is None and data.labels is not None and data.labels.ndim == 1:
         labels = data.labels
     values, known = _checked(len(data), scores, labels)
-    sheet = Sheet(columns, validation.whole("tile", tile, 16))
+    sheet = _Layout(columns, validation.whole("tile", tile, 16))
     best = best_rows(values, count)
-    title = describe(known[best], len(data), share_of(known))
+    title = describe_best(known[best], len(data), _share_positive(known))
     return sheet.draw(path, lambda row: data.store.take(data.places[[row]])[0], best, values, known, title)
 
 
@@ -73,18 +71,18 @@ def contact_sheet_of_files(
     columns: int = COLUMNS,
     tile: int = TILE,
 ) -> Path:
-    """Write such a picture of image files, which are decoded for it.
+    """Write a contact sheet of image files.
 
     Args:
-        path: The file, which is replaced if it is there.
+        path: The file; an existing one is replaced.
         files: The images.
         scores: One per image, (n,).
         labels: 0 or 1, NaN where unknown, (n,).
-        title: The line above; by default how many they are, and how many of them true.
+        title: The title; by default that of `describe_best`.
         fit: How images become square, as in `Decoder`.
-        count: How many images.
+        count: The number of images.
         columns: Images per line.
-        tile: Their height and width in the picture.
+        tile: Height and width of an image in the file.
 
     Raises:
         ValueError: Scores or labels not one per image, scores that are not finite, or a file that cannot be read.
@@ -92,24 +90,24 @@ def contact_sheet_of_files(
     values, known = _checked(len(files), scores, labels)
     decoder = Decoder(validation.whole("tile", tile, 16), fit)
     best = best_rows(values, count)
-    line = describe(known[best], len(files), share_of(known)) if title is None else title
-    return Sheet(columns, tile).draw(path, lambda row: decoder(files[row]), best, values, known, line)
+    line = describe_best(known[best], len(files), _share_positive(known)) if title is None else title
+    return _Layout(columns, tile).draw(path, lambda row: decoder(files[row]), best, values, known, line)
 
 
 def best_rows(scores: Values, count: int) -> npt.NDArray[np.int64]:
-    """Return the rows of the highest scores, best first; equal ones in their order."""
+    """Return the rows of the `count` highest scores, best first; equal ones in their order."""
     return np.argsort(-scores, kind="stable")[: validation.whole("count", count, 1)]
 
 
-def describe(shown: Values, total: int, share: float) -> str:
-    """Return the line above a sheet: how many are shown of how many, and how many of them are true.
+def describe_best(shown: Values, total: int, share: float) -> str:
+    """Return the title of a contact sheet: the counts of shown images and of true positives among them.
 
     Args:
-        shown: The labels of the images that are shown, NaN where unknown.
-        total: How many there are.
-        share: The share of positives among all; NaN where that is not known.
+        shown: The labels of the shown images, NaN where unknown.
+        total: The number of all images.
+        share: The share of positives among all; NaN where unknown.
 
-    >>> describe(np.array([1.0, 0.0, np.nan]), 1000, 0.02)
+    >>> describe_best(np.array([1.0, 0.0, np.nan]), 1000, 0.02)
     '3 best of 1,000 images: 1 of 2 true; 2.00% of all are positive'
     """
     text = f"{len(shown)} best of {total:,} images"
@@ -119,14 +117,14 @@ def describe(shown: Values, total: int, share: float) -> str:
     return text if np.isnan(share) else f"{text}{';' if judged else ':'} {share:.2%} of all are positive"
 
 
-def share_of(known: Values) -> float:
-    """Return the share of positives among the labels that are known; NaN where none is."""
+def _share_positive(known: Values) -> float:
+    """Return the share of positives among the known labels; NaN if there are none."""
     return float("nan") if np.isnan(known).all() else float(np.nanmean(known))
 
 
 @dataclass(frozen=True)
-class Sheet:
-    """How the images are laid out."""
+class _Layout:
+    """Tiles per line and their size."""
 
     columns: int
     tile: int

@@ -1,9 +1,12 @@
-"""Images with labels as a map-style data set whose batches are read and augmented at once."""
+"""Data set of images with labels, whose batches are read and augmented at once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import mmap
+from collections.abc import Callable, Sequence
 from itertools import groupby
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,15 +17,78 @@ from torch.utils.data import Dataset
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from apmax import validation
-from apmax.data.images.augment import CIFAR, DRAWS, Augment, Normalise
-from apmax.data.images.draws import uniforms
-from apmax.data.images.store import ImageStore
+from apmax.data.images.augmentation import CIFAR, DRAWS, Augment, Normalise, uniforms
 
+Pixels = npt.NDArray[np.uint8]
+Transform = Callable[[Pixels], Tensor]
+"""A user's own transform: uint8 array (H, W, channels) to floating tensor (channels, H', W')."""
 _CHUNK = 1 << 19
+_RESIDENT = 256 << 20
 
 
-class Picture:
-    """One image of a data set that is not read yet: a batch of them is read at once when it is joined."""
+class ImageStore:
+    """8-bit pixels of many images of one size, in memory or memory-mapped from a file.
+
+    A memory-mapped store is sent to other processes as its path: workers share its pages.
+
+    Args:
+        pixels: uint8 array (n, H, W, channels); not copied.
+        path: The .npy file that it is mapped from, if it is.
+
+    Raises:
+        ValueError: Not an array of that shape and type.
+
+    >>> ImageStore(np.zeros((2, 32, 32, 3), np.uint8)).shape
+    (32, 32, 3)
+    """
+
+    def __init__(self, pixels: Any, *, path: Path | None = None) -> None:
+        if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim != 4:
+            found = f"{pixels.dtype} {pixels.shape}" if isinstance(pixels, np.ndarray) else type(pixels).__name__
+            raise ValueError(f"pixels must be a uint8 array of shape (n, H, W, channels), got {found}")
+        self.pixels: Pixels = pixels
+        self.path = path
+        self._touched = 0
+
+    @classmethod
+    def open(cls, path: str | PathLike[str]) -> ImageStore:
+        """Return the images of an .npy file, memory-mapped."""
+        file = Path(path).absolute()
+        return cls(np.load(file, mmap_mode="r", allow_pickle=False), path=file)
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and channels."""
+        height, width, channels = self.pixels.shape[1:]
+        return height, width, channels
+
+    def take(self, places: Any) -> Pixels:
+        """Return a copy of these images, (B, H, W, channels)."""
+        images = np.asarray(self.pixels[np.asarray(places, dtype=np.int64)])
+        if self.path is not None:
+            self._touched += images.nbytes
+            if self._touched > _RESIDENT:
+                self._unmap_pages()
+        return images
+
+    def _unmap_pages(self) -> None:
+        """Unmap the pages read so far: they stay in the system's cache but not in this process's memory."""
+        self._touched = 0
+        mapping = getattr(self.pixels, "_mmap", None)
+        if mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
+            mapping.madvise(mmap.MADV_DONTNEED)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.path is not None:
+            return ImageStore.open, (self.path,)
+        return ImageStore, (self.pixels,)
+
+
+class LazyImage:
+    """An image of a data set that is not read yet; the images of a batch are read at once when they are collated."""
 
     __slots__ = ("dataset", "row")
 
@@ -31,18 +97,18 @@ class Picture:
 
     @property
     def pixels(self) -> Tensor:
-        """The augmented, normalised image, (channels, H, W)."""
+        """The transformed image, (channels, H, W)."""
         return self.dataset.read([self.row])[0]
 
 
-class Labelled(tuple[Picture, Tensor]):
-    """A picture and its label."""
+class LabelledImage(tuple[LazyImage, Tensor]):
+    """A lazy image and its label."""
 
     __slots__ = ()
 
 
-class Pictures(Sequence[Any]):
-    """The items of a batch, which are made only where somebody looks at them one by one."""
+class LazyBatch(Sequence[Any]):
+    """The items of a batch, made only if they are accessed one by one."""
 
     def __init__(self, dataset: ImageDataset, rows: npt.NDArray[np.int64]) -> None:
         self.dataset, self.rows = dataset, rows
@@ -52,52 +118,59 @@ class Pictures(Sequence[Any]):
 
     def __getitem__(self, place: Any) -> Any:
         row = int(self.rows[place])
-        picture = Picture(self.dataset, row)
-        return picture if self.dataset.labels is None else Labelled((picture, self.dataset.labels[row]))
+        image = LazyImage(self.dataset, row)
+        return image if self.dataset.labels is None else LabelledImage((image, self.dataset.labels[row]))
 
 
-def collate_pictures(pictures: Sequence[Picture], **_: Any) -> Tensor:
+def collate_images(images: Sequence[LazyImage], **_: Any) -> Tensor:
     """Return the images of a batch, (B, channels, H, W)."""
-    if isinstance(pictures, Pictures):
-        return pictures.dataset.read(pictures.rows)
+    if isinstance(images, LazyBatch):
+        return images.dataset.read(images.rows)
     parts = [
-        dataset.read([picture.row for picture in group])
-        for dataset, group in groupby(pictures, key=lambda picture: picture.dataset)
+        dataset.read([image.row for image in group])
+        for dataset, group in groupby(images, key=lambda each: each.dataset)
     ]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def collate_labelled(items: Sequence[Labelled], **_: Any) -> list[Tensor]:
+def collate_labelled_images(items: Sequence[LabelledImage], **_: Any) -> list[Tensor]:
     """Return the images of a batch, (B, channels, H, W), and their labels, (B,) or (B, tasks)."""
-    if isinstance(items, Pictures) and items.dataset.labels is not None:
+    if isinstance(items, LazyBatch) and items.dataset.labels is not None:
         return [items.dataset.read(items.rows), items.dataset.labels[torch.from_numpy(items.rows)]]
-    return [collate_pictures([picture for picture, _ in items]), torch.stack([label for _, label in items])]
+    return [collate_images([image for image, _ in items]), torch.stack([label for _, label in items])]
 
 
-# With this torch's own loader joins pictures, also from a `Subset` or an `Indexed`, without being told how.
-default_collate_fn_map |= {Picture: collate_pictures, Labelled: collate_labelled}
+# With this torch's own loader collates these images without a collate function, also of a `Subset` or an `Indexed`.
+default_collate_fn_map |= {LazyImage: collate_images, LabelledImage: collate_labelled_images}
 
 
 class ImageDataset(Dataset[Any]):
-    """Images of a store, with labels; a view of some of them where `places` are given.
+    """Images of a store with labels, or some of them.
 
     An item is `(image, label)`, or the image alone where there are no labels. Augmentation is a function of (seed,
-    epoch, row): it is the same in every process, and after a resume. It is left out in epochs below 0, by which the
-    trainer means that it only scores.
+    epoch, row): the same in every process, and after a resume. In epochs below 0, which the trainer uses for scoring,
+    it is left out.
+
+    `transform` replaces augmentation and normalisation by your own, such as a `torchvision.transforms.v2.Compose` that
+    begins with `ToImage()`: it is called with one image, a uint8 array (H, W, channels), and returns a floating tensor
+    (channels, H', W') as the network takes it. It is applied in all epochs: give validation images one without
+    randomness. torch's generator is seeded by (seed, epoch, row) around each call, so that draws from it are
+    reproducible; those from other generators are not.
 
     A loader whose workers outlive an epoch (`persistent_workers=True`) would not see `set_epoch`: do not use one.
 
     Args:
-        store: All images, or a uint8 array (n, H, W, channels).
+        store: The images, or a uint8 array (n, H, W, channels).
         labels: One per image of the *store*: (n,), or (n, tasks) with NaN for "not measured"; None where unknown.
-        places: The images of the store that this data set consists of; all by default.
-        augment: What is done at random, `SMALL_IMAGES` or `LARGE_IMAGES` for instance; nothing by default.
+        places: The images of the store that belong to this data set; all by default.
+        augment: Random changes, such as `SMALL_IMAGES` or `LARGE_IMAGES`; none by default.
+        transform: Your own transform, in place of `augment` and `normalise`.
         normalise: Mean and deviation per channel.
-        seed: Of the augmentation.
-        names: Of the store's images, such as paths.
+        seed: Seed of the augmentation.
+        names: Names of the store's images, such as paths.
 
     Raises:
-        ValueError: Labels or names not one per image, places outside of the store.
+        ValueError: Labels or names not one per image, places outside of the store, or both `augment` and `transform`.
 
     >>> data = ImageDataset(np.zeros((3, 32, 32, 3), np.uint8), [1, 0, 1], augment=Augment(pad=4))
     >>> images, labels = next(iter(torch.utils.data.DataLoader(data, batch_size=2)))
@@ -112,6 +185,7 @@ class ImageDataset(Dataset[Any]):
         *,
         places: Any = None,
         augment: Augment | None = None,
+        transform: Transform | None = None,
         normalise: Normalise = CIFAR,
         seed: int = 0,
         names: Sequence[str] | None = None,
@@ -124,6 +198,8 @@ class ImageDataset(Dataset[Any]):
             raise ValueError(f"places must lie in 0 to {len(self.store) - 1}, the images of the store")
         if names is not None and len(names) != len(self.store):
             raise ValueError(f"names must be one per image, got {len(names)} for {len(self.store)} images")
+        if augment is not None and transform is not None:
+            raise ValueError("transform replaces augment: give one of them")
         self.labels: Tensor | None = None
         if labels is not None:
             every = validation.tensor(labels)
@@ -131,30 +207,36 @@ class ImageDataset(Dataset[Any]):
                 raise ValueError(f"labels must have one row per image, got {len(every)} for {len(self.store)} images")
             # Only these rows must be measured: a single task may be unknown elsewhere.
             self.labels = validation.label_array(every[torch.from_numpy(self.places)])
-        self.augment, self.normalise, self.seed, self.epoch = augment, normalise, seed, 0
+        self.augment, self.transform = augment, transform
+        self.normalise, self.seed, self.epoch = normalise, seed, 0
         self._names = names
 
     def __len__(self) -> int:
         return len(self.places)
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw for that epoch from now on."""
+        """Set the epoch that the augmentation depends on."""
         self.epoch = epoch
 
     @property
     def names(self) -> list[str]:
-        """What the images are called: their paths, or their places in the store."""
+        """The names of the images: their paths, or their places in the store."""
         return [str(place) if self._names is None else self._names[place] for place in self.places.tolist()]
 
     def read(self, rows: Sequence[int] | npt.NDArray[np.int64]) -> Tensor:
-        """Return the augmented, normalised images of these rows, float32 (B, channels, H, W).
+        """Return the images of these rows as the network takes them, float32 (B, channels, H, W).
 
-        In memory a pixel's channels are together, as the store has them (torch's `channels_last`).
+        Without a `transform` they have torch's memory format `channels_last`.
+
+        Raises:
+            ValueError: `transform` does not return floating tensors of one shape.
         """
-        index = self._checked(rows)
+        index = self._check_rows(rows)
+        if self.transform is not None:
+            return self._transformed(self.transform, index)
         height, width, channels = self.store.shape
         result = torch.empty(len(index), height, width, channels)
-        # Few large images at a time, so that what is between stays in the processor's cache.
+        # Few large images at a time, so that intermediate results stay in the processor's cache.
         step = max(1, _CHUNK // max(height * width * channels, 1))
         for first in range(0, len(index), step):
             self._read_into(result[first : first + step], index[first : first + step])
@@ -171,24 +253,50 @@ class ImageDataset(Dataset[Any]):
                 images = planes.permute(0, 2, 3, 1)
         self.normalise(result.copy_(images))
 
+    def _transformed(self, transform: Transform, index: npt.NDArray[np.int64]) -> Tensor:
+        seeds = (uniforms(self.seed, self.epoch, index, 1)[:, 0] * 2**53).astype(np.int64).tolist()
+        images: list[Tensor] = []
+        with torch.random.fork_rng(devices=[]):
+            for pixels, seed in zip(self.store.take(self.places[index]), seeds, strict=True):
+                torch.manual_seed(seed)
+                image = transform(pixels)
+                if not isinstance(image, Tensor) or not image.is_floating_point() or image.ndim != 3:
+                    found = f"{image.dtype} {tuple(image.shape)}" if isinstance(image, Tensor) else type(image).__name__
+                    raise ValueError(f"transform must return a floating tensor (channels, H, W), got {found}")
+                if images and image.shape != images[0].shape:
+                    raise ValueError(
+                        f"transform must return tensors of one shape, got {tuple(images[0].shape)} and "
+                        f"{tuple(image.shape)}"
+                    )
+                images.append(image.float())
+        return torch.stack(images)
+
     def __getitem__(self, row: int) -> Any:
         image = self.read([row])[0]
         return image if self.labels is None else (image, self.labels[row])
 
     def __getitems__(self, rows: list[int]) -> Sequence[Any]:
-        """Return the pictures of a batch: nothing is read before they are joined."""
-        return Pictures(self, self._checked(rows))
+        """Return the lazy images of a batch, which are read when they are collated."""
+        return LazyBatch(self, self._check_rows(rows))
 
-    def subset(self, rows: Any, *, augment: Augment | None = None, seed: int | None = None) -> ImageDataset:
-        """Return the data set of these rows, whose own rows count from 0, with another augmentation or none.
+    def subset(
+        self,
+        rows: Any,
+        *,
+        augment: Augment | None = None,
+        transform: Transform | None = None,
+        seed: int | None = None,
+    ) -> ImageDataset:
+        """Return the data set of these rows, counted from 0, with another augmentation or transform, or none.
 
         `seed` is that of the augmentation; by default the same as here.
         """
-        index = self._checked(rows)
+        index = self._check_rows(rows)
         part = ImageDataset(
             self.store,
             places=self.places[index],
             augment=augment,
+            transform=transform,
             normalise=self.normalise,
             seed=self.seed if seed is None else seed,
             names=self._names,
@@ -196,7 +304,11 @@ class ImageDataset(Dataset[Any]):
         part.labels = None if self.labels is None else self.labels[torch.from_numpy(index)]
         return part
 
-    def _checked(self, rows: Any) -> npt.NDArray[np.int64]:
+    def with_transform(self, transform: Transform, *, seed: int | None = None) -> ImageDataset:
+        """Return the same images with your own transform in place of augmentation and normalisation."""
+        return self.subset(np.arange(len(self)), transform=transform, seed=seed)
+
+    def _check_rows(self, rows: Any) -> npt.NDArray[np.int64]:
         index = np.asarray(rows)
         if index.size and index.dtype.kind not in "iu":
             raise IndexError(f"rows must be whole numbers, got {index.dtype}; of a mask take numpy.flatnonzero")

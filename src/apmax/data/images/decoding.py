@@ -1,37 +1,34 @@
-"""From a file to pixels of one size, with Pillow; by several processes."""
+"""Image files decoded with Pillow to pixels of one size, by several processes, and their cache on disk."""
 
 from __future__ import annotations
 
+import errno
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from apmax import extras
-from apmax.data.caching import ordered
-from apmax.data.images.store import Pixels
+from apmax import extras, validation
+from apmax.data.caching import cached_folder, ordered, with_progress
+from apmax.data.images.dataset import ImageStore, Pixels
+from apmax.data.reading import ON_ERROR, UnreadableRow, describe_unreadable
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 FITS = ("stretch", "crop")
+DECODER_VERSION = 1
+"""Version of the pixels that a file gives: to be raised with every change of `Decoder`."""
 CHUNK = 32
 """Files that a process decodes at a time."""
 
 
 @dataclass(frozen=True)
-class Unreadable:
-    """A file that could not be decoded, and why."""
-
-    row: int
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class Decoder:
-    """How a file becomes pixels.
+    """Decoding of image files to square pixels.
 
     Args:
         size: Height and width of the result.
@@ -42,7 +39,7 @@ class Decoder:
     fit: str = "stretch"
 
     def __call__(self, path: str | Path) -> Pixels:
-        """Return the image, (size, size, 3), upright as its camera says.
+        """Return the image, (size, size, 3), rotated as its EXIF orientation says.
 
         Raises:
             OSError, ValueError: The file is missing, damaged, or of a kind that does not fit 8 bits.
@@ -79,35 +76,35 @@ Part = tuple[int, Sequence[str]]
 """The row of the first file, and the files."""
 
 
-def decoded(decoder: Decoder, part: Part) -> Iterator[tuple[int, Pixels | Unreadable]]:
-    """Yield the row of each file with its pixels, or with why it has none."""
+def _decode_files(decoder: Decoder, part: Part) -> Iterator[tuple[int, Pixels | UnreadableRow]]:
+    """Yield the row of each file with its pixels, or the unreadable row."""
     first, paths = part
     for row, path in enumerate(paths, start=first):
         yield row, _pixels_of(decoder, row, path)
 
 
-def _pixels_of(decoder: Decoder, row: int, path: str) -> Pixels | Unreadable:
+def _pixels_of(decoder: Decoder, row: int, path: str) -> Pixels | UnreadableRow:
     try:
         return decoder(path)
     except Exception as error:  # Pillow's decoders raise whatever a damaged file leads them to
-        return Unreadable(row, path, _reason(error, path))
+        return UnreadableRow(row, path, _reason(error, path))
 
 
 @dataclass(frozen=True)
 class WriteChunk:
-    """Decodes some files and writes them to their places in a .npy file that is already as long as it will be."""
+    """Decodes files and writes their pixels to their places in an .npy file of the final length."""
 
     decoder: Decoder
     file: Path
     offset: int
 
-    def __call__(self, part: Part) -> tuple[int, list[Unreadable]]:
-        """Return how many files there were, and those that could not be read; their places stay black."""
+    def __call__(self, part: Part) -> tuple[int, list[UnreadableRow]]:
+        """Return the number of files and the unreadable ones, whose places stay black."""
         failed = []
         each = self.decoder.size**2 * 3
         with self.file.open("r+b") as file:
-            for row, found in decoded(self.decoder, part):
-                if isinstance(found, Unreadable):
+            for row, found in _decode_files(self.decoder, part):
+                if isinstance(found, UnreadableRow):
                     failed.append(found)
                     continue
                 file.seek(self.offset + row * each)
@@ -116,16 +113,16 @@ class WriteChunk:
 
 
 @dataclass(frozen=True)
-class Images:
-    """Some decoded files: how many there were, the rows that could be read, their pixels, and the others."""
+class DecodedImages:
+    """A chunk of files: their number, the rows that could be decoded, their pixels, and the unreadable rows."""
 
     total: int
     rows: list[int]
     pixels: list[Pixels]
-    unreadable: list[Unreadable]
+    unreadable: list[UnreadableRow]
 
-    def __add__(self, other: Images) -> Images:
-        return Images(
+    def __add__(self, other: DecodedImages) -> DecodedImages:
+        return DecodedImages(
             self.total + other.total,
             self.rows + other.rows,
             self.pixels + other.pixels,
@@ -139,12 +136,12 @@ class DecodeChunk:
 
     decoder: Decoder
 
-    def __call__(self, part: Part) -> Images:
-        """Return what could be read and what could not."""
-        found = list(decoded(self.decoder, part))
-        good = [(row, pixels) for row, pixels in found if not isinstance(pixels, Unreadable)]
-        bad = [item for _, item in found if isinstance(item, Unreadable)]
-        return Images(len(part[1]), [row for row, _ in good], [pixels for _, pixels in good], bad)
+    def __call__(self, part: Part) -> DecodedImages:
+        """Return the decoded images and the unreadable rows."""
+        found = list(_decode_files(self.decoder, part))
+        good = [(row, pixels) for row, pixels in found if not isinstance(pixels, UnreadableRow)]
+        bad = [item for _, item in found if isinstance(item, UnreadableRow)]
+        return DecodedImages(len(part[1]), [row for row, _ in good], [pixels for _, pixels in good], bad)
 
 
 def _reason(error: Exception, path: str) -> str:
@@ -160,7 +157,7 @@ def _reason(error: Exception, path: str) -> str:
 
 def write_chunks(
     write: WriteChunk, paths: Sequence[str], *, workers: int = 1
-) -> Iterator[tuple[int, list[Unreadable]]]:
+) -> Iterator[tuple[int, list[UnreadableRow]]]:
     """Yield what `write` returns for every chunk, in order, computed by `workers` processes.
 
     A process that dies (out of memory, killed, a crash in a decoder) is an error here and not a hang.
@@ -168,17 +165,17 @@ def write_chunks(
     return ordered(write, _parts(paths), workers=_processes(paths, workers))
 
 
-def decode_stream(decoder: Decoder, paths: Sequence[str], *, most: int, workers: int = 1) -> Iterator[Images]:
+def decode_stream(decoder: Decoder, paths: Sequence[str], *, most: int, workers: int = 1) -> Iterator[DecodedImages]:
     """Yield the images of the files in order, at most about `most` at a time; nothing is kept.
 
-    The next ones are decoded by `workers` processes while the caller looks at these.
+    `workers` processes decode the next ones meanwhile.
     """
-    gathered = Images(0, [], [], [])
+    gathered = DecodedImages(0, [], [], [])
     for chunk in ordered(DecodeChunk(decoder), _parts(paths), workers=_processes(paths, workers)):
         gathered = gathered + chunk
         if gathered.total + CHUNK > most:
             yield gathered
-            gathered = Images(0, [], [], [])
+            gathered = DecodedImages(0, [], [], [])
     if gathered.total:
         yield gathered
 
@@ -192,7 +189,7 @@ def _processes(paths: Sequence[str], workers: int) -> int:
 
 
 def shape_of(path: str | Path) -> tuple[int, int] | None:
-    """Return width and height as the file's head has them, without decoding it; None where it has none."""
+    """Return width and height from the header of a file, without decoding it; None if it cannot be read."""
     try:
         with extras.load("PIL.Image", "images").open(path) as image:
             width, height = image.size
@@ -201,3 +198,104 @@ def shape_of(path: str | Path) -> tuple[int, int] | None:
         raise
     except Exception:  # as above: a damaged head may raise anything, and is reported when it is decoded
         return None
+
+
+_PIXELS = "pixels.npy"
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """All images, black where a file cannot be read, and the unreadable rows."""
+
+    store: ImageStore
+    unreadable: list[UnreadableRow]
+
+
+def image_cache_key(paths: Sequence[str], decoder: Decoder) -> str:
+    """Return the key of the cache of these files, which depends on their paths, sizes and times of change."""
+    pillow = extras.load("PIL", "images").__version__
+    digest = blake2b(f"{DECODER_VERSION} {pillow} {decoder.size} {decoder.fit}".encode(), digest_size=16)
+    for path in paths:
+        try:
+            state = Path(path).stat()
+            mark = f"{state.st_size} {state.st_mtime_ns}"
+        except OSError:
+            mark = "missing"
+        digest.update(f"\n{os.path.abspath(path)}\0{mark}".encode(errors="surrogateescape"))  # noqa: PTH100 - no I/O
+    return digest.hexdigest()
+
+
+def decode_all(
+    paths: Sequence[str],
+    size: int,
+    *,
+    fit: str = "stretch",
+    cache: str | os.PathLike[str] | None = None,
+    on_error: str = "raise",
+    workers: int = 2,
+    progress: bool | None = None,
+) -> Decoded:
+    """Return the images of these files, from the cache if they were decoded before.
+
+    Memory does not grow with the number of images: they are written to the disk one by one, and memory-mapped.
+
+    Args:
+        paths: One file per row.
+        size: Height and width in pixels.
+        fit: "stretch" or "crop", as in `Decoder`.
+        cache: The folder of caches; by default `cache_directory()`.
+        on_error: "raise", or "skip" to report files that cannot be read and leave their places black.
+        workers: The number of processes that decode.
+        progress: Show a progress bar; by default where the error stream is a terminal.
+
+    Raises:
+        ValueError: No file can be read, or any cannot with `on_error="raise"`.
+        OSError: The disk is full.
+    """
+    validation.choice("on_error", on_error, ON_ERROR)
+    validation.whole("workers", workers, 1)
+    decoder = Decoder(validation.whole("size", size, 1), validation.choice("fit", fit, FITS))
+    if len(paths) == 0:
+        raise ValueError("paths must name at least one image, got none")
+    folder, unreadable = cached_folder(
+        f"images-{image_cache_key(paths, decoder)}",
+        lambda folder: _write_pixels(folder, paths, decoder, workers=workers, progress=progress),
+        cache,
+    )
+    if unreadable and (on_error == "raise" or len(unreadable) == len(paths)):
+        hint = "; on_error='skip' leaves them out" if len(unreadable) < len(paths) else ""
+        raise ValueError(describe_unreadable(unreadable, len(paths), "images") + hint)
+    return Decoded(ImageStore.open(folder / _PIXELS), unreadable)
+
+
+def _write_pixels(
+    folder: Path, paths: Sequence[str], decoder: Decoder, *, workers: int, progress: bool | None
+) -> list[UnreadableRow]:
+    file = folder / _PIXELS
+    offset = _reserve(file, len(paths), decoder.size)
+    chunks = write_chunks(WriteChunk(decoder, file, offset), paths, workers=workers)
+    shown = with_progress(
+        chunks, len(paths), label="decoding images", size=lambda chunk: chunk[0], progress=progress, extra="images"
+    )
+    unreadable = [item for _, failed in shown for item in failed]
+    with file.open("r+b") as stream:
+        os.fsync(stream.fileno())
+    return unreadable
+
+
+def _reserve(file: Path, count: int, size: int) -> int:
+    """Make an .npy file of black images, and return the offset of its pixels."""
+    shape = (count, size, size, 3)
+    with file.open("wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        offset = stream.tell()
+        total = count * size * size * 3
+        stream.truncate(offset + total)
+        if hasattr(os, "posix_fallocate"):
+            try:
+                # A full disk is found now and not after an hour.
+                os.posix_fallocate(stream.fileno(), offset, total)
+            except OSError as error:
+                if error.errno == errno.ENOSPC:
+                    raise OSError(errno.ENOSPC, f"{total / 1e9:.1f} GB are needed for decoded images", file) from None
+    return offset

@@ -1,29 +1,86 @@
-"""The user's own images: a folder per class, or a table of paths and labels."""
+"""Image files of a folder or a table as a data set, with a report of unreadable and ignored files."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from apmax import validation
-from apmax.data.images.augment import IMAGENET, LARGE_IMAGES, SMALL_IMAGES, Augment, Normalise
-from apmax.data.images.cache import decode_all
+from apmax.data import parsing
+from apmax.data.images.augmentation import IMAGENET, LARGE_IMAGES, SMALL_IMAGES, Augment, Normalise
 from apmax.data.images.dataset import ImageDataset
-from apmax.data.images.listing import list_images
-from apmax.data.images.parts import Report
-from apmax.data.molecules.table import read_table
+from apmax.data.images.decoding import decode_all
+from apmax.data.images.folder import ImageFolder
+from apmax.data.reading import UnreadableRow, describe_unreadable, open_table
+from apmax.data.splits import Labels
+from apmax.data.targets import Targets, read_labelled
 
-Labels = npt.NDArray[np.float32]
 _LARGE = 64
 
 
+@dataclass(frozen=True)
+class ImageReport:
+    """Findings of reading images.
+
+    Attributes:
+        total: The number of labelled images.
+        unreadable: Those that cannot be decoded.
+        unmeasured: Rows without a label, left out.
+        ignored: Files of a folder whose ending is not that of an image.
+        targets: The meaning of the labels, where they were read from a table.
+    """
+
+    total: int
+    unreadable: list[UnreadableRow] = field(default_factory=list)
+    unmeasured: int = 0
+    ignored: list[str] = field(default_factory=list)
+    targets: Targets | None = None
+
+    def lines(self) -> list[str]:
+        """Return one line per finding, none if there are none."""
+        lines = [describe_unreadable(self.unreadable, self.total, "images")] if self.unreadable else []
+        if self.unmeasured:
+            lines.append(
+                f"{self.unmeasured} {'image has' if self.unmeasured == 1 else 'images have'} no label: left out"
+            )
+        if self.ignored:
+            lines.append(describe_ignored(self.ignored))
+        return lines
+
+
+@dataclass(frozen=True)
+class ImageParts:
+    """The three parts of a set of images; only the training part is augmented.
+
+    Attributes:
+        report: The report, where images were decoded.
+    """
+
+    train: ImageDataset
+    valid: ImageDataset
+    test: ImageDataset
+    report: ImageReport | None = None
+
+
+def describe_ignored(files: Sequence[str]) -> str:
+    """Return one line that counts the ignored files of a folder and shows their endings.
+
+    >>> describe_ignored(["a/1.dcm", "a/2.dcm", "a/README"])
+    '3 files are no images by their name (.dcm, README) and are passed over, such as a/1.dcm'
+    """
+    kinds = list(dict.fromkeys(Path(file).suffix.lower() or Path(file).name for file in files))
+    shown = ", ".join(kinds[:5]) + (", …" if len(kinds) > 5 else "")
+    what = "file is no image by its" if len(files) == 1 else "files are no images by their"
+    verb = "is" if len(files) == 1 else "are"
+    return f"{len(files):,} {what} name ({shown}) and {verb} passed over, such as {files[0]}"
+
+
 def augment_for(size: int) -> Augment:
-    """Return what suits images of that size: shifts for small ones, resized crops and colours for large ones."""
+    """Return the default augmentation of images of that size: `LARGE_IMAGES` above 64 pixels, else `SMALL_IMAGES`."""
     return LARGE_IMAGES if size > _LARGE else SMALL_IMAGES
 
 
@@ -34,16 +91,16 @@ def read_folder(
     size: int = 224,
     normalise: Normalise = IMAGENET,
     **options: Any,
-) -> tuple[ImageDataset, Report]:
-    """Return the images of a folder that has one folder per class.
+) -> tuple[ImageDataset, ImageReport]:
+    """Read the images of a folder with one folder per class.
 
     Args:
-        path: The folder; files are found in the classes' folders at any depth. Images in none of them have no label,
-            and are left out and counted.
+        path: The folder; images are found in the folders of the classes at any depth. Those in none of them have no
+            label; they are left out and counted.
         targets: The positive class; or several, each of which becomes a task against all others.
         size: Height and width that images are resized to.
         normalise: Mean and deviation per channel.
-        **options: Of `decode_all`: `fit`, `cache`, `on_error`, `workers`, `progress`.
+        **options: Options of `decode_all`: `fit`, `cache`, `on_error`, `workers`, `progress`.
 
     Returns:
         The data set, in the order of names and not augmented (see `ImageDataset.subset`), and a report.
@@ -52,67 +109,74 @@ def read_folder(
         ValueError: No such class, no images, or an image that cannot be read (unless `on_error="skip"`).
         FileNotFoundError: No such folder.
     """
-    listing = list_images(path)
     wanted = [targets] if isinstance(targets, str) else list(targets)
-    if not listing.classes:
-        raise ValueError(f"{path} must have a folder per class, it has none; for a table of paths use read_csv")
+    folder = ImageFolder(path, wanted)
     for name in wanted:
-        validation.choice("targets", name, listing.classes)
-    listing.check()
-    marked = [(file, own) for file, own in zip(listing.files, listing.class_of, strict=True) if own is not None]
-    files = [file for file, _ in marked]
-    labels = [[float(own == target) for target in wanted] for _, own in marked]
-    unmeasured, ignored = len(listing.files) - len(files), listing.ignored
-    table = np.array(labels, dtype=np.float32)
-    return images_of(files, table, size=size, normalise=normalise, unmeasured=unmeasured, ignored=ignored, **options)
+        folder.check_column(name, "target")
+    labelled = [(file, own) for file, own in zip(folder.files, folder.class_of, strict=True) if own is not None]
+    labels = np.array([[float(own == target) for target in wanted] for _, own in labelled], dtype=np.float32)
+    return image_dataset(
+        [file for file, _ in labelled],
+        labels,
+        size=size,
+        normalise=normalise,
+        unmeasured=len(folder) - len(labelled),
+        ignored=folder.ignored,
+        **options,
+    )
 
 
 def read_csv(
     path: str | PathLike[str],
-    targets: str | Sequence[str],
+    targets: str | Sequence[str] | Targets,
     *,
+    positive: str | None = None,
     column: str = "path",
     root: str | PathLike[str] | None = None,
     ending: str = "",
     size: int = 224,
     normalise: Normalise = IMAGENET,
     **options: Any,
-) -> tuple[ImageDataset, Report]:
-    """Return the images that a csv, csv.gz or parquet file names.
+) -> tuple[ImageDataset, ImageReport]:
+    """Read the images that a csv, csv.gz or parquet file lists.
 
     Args:
         path: The table.
-        targets: One column of labels or several: 0 or 1, empty where not measured. Of one column's rows those
-            without a label are left out.
+        targets: One target column or several: two values each, empty where not measured (see `Target`); or the
+            `targets` of another file's report. Rows without any label are left out.
+        positive: The value of the positives; may be None for such as 0/1, no/yes, inactive/active.
         column: The column of paths.
-        root: What the paths begin at; by default the table's folder.
-        ending: Added to every path, as ".jpg" where the table has bare names.
+        root: The folder of relative paths; by default the table's.
+        ending: Added to every path, such as ".jpg" for bare names.
         size: Height and width that images are resized to.
         normalise: Mean and deviation per channel.
-        **options: Of `decode_all`: `fit`, `cache`, `on_error`, `workers`, `progress`.
+        **options: Options of `decode_all`: `fit`, `cache`, `on_error`, `workers`, `progress`.
 
     Returns:
         The data set, in the order of the table and not augmented (see `ImageDataset.subset`), and a report.
 
     Raises:
-        ValueError: No such column, a label other than 0 and 1, or an image that cannot be read (unless
+        ValueError: A column is missing, a target has not two values, or an image cannot be read (unless
             `on_error="skip"`).
         FileNotFoundError: No such table.
     """
-    wanted = [targets] if isinstance(targets, str) else list(targets)
-    if not wanted:
+    given = [targets] if isinstance(targets, str) else targets
+    if not isinstance(given, Targets) and not given:
         raise ValueError("targets must name at least one column of labels")
-    table = read_table(path, column, targets=wanted)
-    base = Path(path).parent if root is None else Path(root)
-    known = np.asarray(~np.isnan(table.labels).all(axis=1))
-    files = [str(base / f"{name}{ending}") for name, good in zip(table.smiles, known, strict=True) if good]
+    source = open_table(path)
+    source.check_column(column, "column")
+    table, labels, fitted = read_labelled(source, given, [column], positive=positive)
+    folder = Path(path).parent if root is None else Path(root)
+    known = np.asarray(~np.isnan(labels).all(axis=1))
+    names = parsing.cells(table.column(column))
+    files = [str(folder / f"{name}{ending}") if name else "" for name, has in zip(names, known, strict=True) if has]
     if not files:
-        raise ValueError(f"{path} has no row with a label in {', '.join(wanted)}")
-    unmeasured = int((~known).sum())
-    return images_of(files, table.labels[known], size=size, normalise=normalise, unmeasured=unmeasured, **options)
+        raise ValueError(f"{path} has no row with a label in {', '.join(fitted.names)}")
+    data, report = image_dataset(files, labels[known], size=size, normalise=normalise, **options)
+    return data, replace(report, unmeasured=int((~known).sum()), targets=fitted)
 
 
-def images_of(
+def image_dataset(
     files: Sequence[str],
     labels: Labels | None = None,
     *,
@@ -121,16 +185,25 @@ def images_of(
     unmeasured: int = 0,
     ignored: Sequence[str] = (),
     **options: Any,
-) -> tuple[ImageDataset, Report]:
-    """Return the images of these files, with labels (n, tasks) or without, and a report.
+) -> tuple[ImageDataset, ImageReport]:
+    """Return the data set of image files with labels (n, tasks) or without, and a report.
 
-    >>> images_of([], size=32)
+    Args:
+        files: The files.
+        labels: Their labels, NaN where not measured.
+        size: Height and width that images are resized to.
+        normalise: Mean and deviation per channel.
+        unmeasured: Rows without a label that were left out before, for the report.
+        ignored: Ignored files, for the report.
+        **options: Options of `decode_all`: `fit`, `cache`, `on_error`, `workers`, `progress`.
+
+    >>> image_dataset([], size=32)
     Traceback (most recent call last):
     ...
     ValueError: paths must name at least one image, got none
     """
     decoded = decode_all(files, size, **options)
-    lost = {item.row for item in decoded.unreadable}
-    places = [row for row in range(len(files)) if row not in lost]
+    unreadable = {item.row for item in decoded.unreadable}
+    places = [row for row in range(len(files)) if row not in unreadable]
     data = ImageDataset(decoded.store, labels, places=places, normalise=normalise, names=files)
-    return data, Report(len(files), decoded.unreadable, unmeasured, list(ignored))
+    return data, ImageReport(len(files), decoded.unreadable, unmeasured, list(ignored))

@@ -1,28 +1,44 @@
-"""Molecules: from SMILES to flat, memory-mapped graphs and batches of plain tensors."""
+"""Molecules: SMILES to memory-mapped stores of graphs, and batches of plain tensors."""
 
-from apmax.data.molecules.batch import MoleculeBatch
-from apmax.data.molecules.building import build_chunks
-from apmax.data.molecules.cache import featurise_all
-from apmax.data.molecules.dataset import Molecule, MoleculeDataset
-from apmax.data.molecules.reading import Report, read_molecules
-from apmax.data.molecules.scaffolds import scaffold_split
-from apmax.data.molecules.sets import DATASETS, load
-from apmax.data.molecules.table import read_table
-from apmax.data.molecules.vocabulary import FEATURISER_VERSION, dense_atoms, dense_bonds
+from apmax.data.molecules.building import build_chunk, build_chunks, featurise_all
+from apmax.data.molecules.dataset import Molecule, MoleculeBatch, MoleculeDataset
+from apmax.data.molecules.reading import MoleculeReport, molecule_dataset, read_molecules
+from apmax.data.molecules.scaffolds import scaffold_split, scaffolds
+from apmax.data.molecules.sets import MOLECULE_SETS, MoleculeParts, load_molecules
+from apmax.data.molecules.store import Store
+from apmax.data.molecules.vocabulary import (
+    ATOM_FIELDS,
+    ATOM_WIDTH,
+    BOND_FIELDS,
+    BOND_WIDTH,
+    CLIQUE_KINDS,
+    FEATURISER_VERSION,
+    dense_atoms,
+    dense_bonds,
+)
 
 __all__ = [
-    "DATASETS",
+    "ATOM_FIELDS",
+    "ATOM_WIDTH",
+    "BOND_FIELDS",
+    "BOND_WIDTH",
+    "CLIQUE_KINDS",
     "FEATURISER_VERSION",
+    "MOLECULE_SETS",
     "Molecule",
     "MoleculeBatch",
     "MoleculeDataset",
-    "Report",
+    "MoleculeParts",
+    "MoleculeReport",
+    "Store",
+    "build_chunk",
     "build_chunks",
     "dense_atoms",
     "dense_bonds",
     "featurise_all",
-    "load",
+    "load_molecules",
+    "molecule_dataset",
     "read_molecules",
-    "read_table",
     "scaffold_split",
+    "scaffolds",
 ]

@@ -1,4 +1,4 @@
-"""Molecules with labels as a map-style data set whose batches are gathered at once."""
+"""Data set of molecules with labels, and batches of molecules as plain tensors."""
 
 from __future__ import annotations
 
@@ -14,12 +14,146 @@ from torch.utils.data import Dataset
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from apmax import validation
-from apmax.data.molecules.batch import MoleculeBatch
-from apmax.data.molecules.store import Array, Store
+from apmax.data.molecules.store import Array, Levels, Ragged, Store
+
+
+class MoleculeBatch:
+    """Molecules joined to one graph, the input of the models.
+
+    Atoms and bonds are numbers of the distinct rows of categories in this batch: a first layer is computed once per
+    distinct row and then looked up. `x` and `edge_attr` are the rows themselves, as other code expects them.
+
+    Attributes:
+        atoms: (N,) positions in `atom_rows`.
+        atom_rows: (distinct, 8) whole numbers, see `vocabulary.ATOM_FIELDS`.
+        edge_index: (2, E), source and target of every bond; both directions.
+        bonds: (E,) positions in `bond_rows`.
+        bond_rows: (distinct, 4) whole numbers, see `vocabulary.BOND_FIELDS`.
+        batch: (N,) the molecule of each atom, in increasing order.
+        num_graphs: Molecules in the batch.
+        y: (B,) or (B, tasks) labels, or None.
+        row: (B,) rows in the data set, the `index` of the losses.
+        cliques, clique_batch, members, tree, descriptors: For ML-MPNN, or None: (C,) kinds and molecules of the
+            junction trees' cliques; (2, M) clique and atom of each membership; (2, T) neighbours in the trees, both
+            directions; (B, 200).
+    """
+
+    __slots__ = (
+        "atom_rows",
+        "atoms",
+        "batch",
+        "bond_rows",
+        "bonds",
+        "clique_batch",
+        "cliques",
+        "descriptors",
+        "edge_index",
+        "members",
+        "num_graphs",
+        "row",
+        "tree",
+        "y",
+    )
+
+    atom_rows: Tensor
+    atoms: Tensor
+    batch: Tensor
+    bond_rows: Tensor
+    bonds: Tensor
+    clique_batch: Tensor | None
+    cliques: Tensor | None
+    descriptors: Tensor | None
+    edge_index: Tensor
+    members: Tensor | None
+    num_graphs: int
+    row: Tensor | None
+    tree: Tensor | None
+    y: Tensor | None
+
+    def __init__(self, molecules: Store, y: Tensor | None = None, row: Tensor | None = None) -> None:
+        counts = np.diff(molecules.atoms.starts)
+        first = molecules.atoms.starts[:-1]
+        self.num_graphs, self.y, self.row = len(molecules), y, row
+        self.atoms, self.atom_rows = _distinct(molecules.atoms.values, molecules.atom_rows)
+        self.batch = _long(np.repeat(np.arange(len(counts)), counts))
+        bonds = molecules.bonds.values
+        self.edge_index = _both_ways(bonds[:, 1:], _shift(molecules.bonds, first))
+        kinds, self.bond_rows = _distinct(bonds[:, 0], molecules.bond_rows)
+        self.bonds = torch.cat([kinds, kinds])
+        self.cliques = self.clique_batch = self.members = self.tree = self.descriptors = None
+        if molecules.levels is not None:
+            self._add(molecules.levels, first)
+
+    def _add(self, levels: Levels, first_atoms: Array) -> None:
+        counts, first = np.diff(levels.cliques.starts), levels.cliques.starts[:-1]
+        self.cliques = _long(levels.cliques.values)
+        self.clique_batch = _long(np.repeat(np.arange(len(counts)), counts))
+        cliques = levels.members.values[:, 0] + _shift(levels.members, first)
+        atoms = levels.members.values[:, 1] + _shift(levels.members, first_atoms)
+        self.members = _long(np.stack([cliques, atoms]))
+        self.tree = _both_ways(levels.tree.values, _shift(levels.tree, first))
+        self.descriptors = torch.from_numpy(np.array(levels.descriptors))
+
+    @property
+    def x(self) -> Tensor:
+        """Every atom's categories, (N, 8)."""
+        return self.atom_rows[self.atoms]
+
+    @property
+    def edge_attr(self) -> Tensor:
+        """Every directed bond's categories, (E, 4)."""
+        return self.bond_rows[self.bonds]
+
+    def __len__(self) -> int:
+        return self.num_graphs
+
+    def to(self, device: Any, non_blocking: bool = False) -> MoleculeBatch:
+        """Return the batch with its tensors on `device`."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> MoleculeBatch:
+        """Return the batch in page-locked memory."""
+        return self._map(lambda tensor: tensor.pin_memory())
+
+    def _map(self, function: Any) -> MoleculeBatch:
+        moved = copy.copy(self)
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if isinstance(value, Tensor):
+                setattr(moved, name, function(value))
+        return moved
+
+    def __repr__(self) -> str:
+        return f"MoleculeBatch(molecules={self.num_graphs}, atoms={len(self.atoms)}, bonds={len(self.bonds) // 2})"
+
+
+def _distinct(values: Array, rows: Array) -> tuple[Tensor, Tensor]:
+    """Return `values` renumbered among those that occur, and their rows."""
+    seen = np.zeros(len(rows), dtype=bool)
+    seen[values] = True
+    places = np.cumsum(seen) - 1
+    return _long(places[values]), torch.from_numpy(rows[seen].astype(np.int32))
+
+
+def _shift(part: Ragged, first: Array) -> Array:
+    """Return the offset of each sequence's numbers, which count within a molecule."""
+    return np.repeat(first, np.diff(part.starts))
+
+
+def _both_ways(pairs: Array, shift: Array) -> Tensor:
+    count = len(pairs)
+    joined = np.empty((2, 2 * count), dtype=np.int64)
+    joined[0, :count] = joined[1, count:] = pairs[:, 0] + shift
+    joined[1, :count] = joined[0, count:] = pairs[:, 1] + shift
+    return torch.from_numpy(joined)
+
+
+def _long(values: Array) -> Tensor:
+    return torch.from_numpy(values.astype(np.int64))
 
 
 class Molecule:
-    """One example: a place in a store. Its tensors are made when they are asked for; a batch's are made at once.
+    """One molecule of a store. Its tensors are made on access; those of a batch are made at once.
 
     Attributes:
         position: Its row in the data set, before `Indexed` writes one into `row`.
@@ -36,17 +170,17 @@ class Molecule:
     @property
     def x(self) -> Tensor:
         """Its atoms' categories, (atoms, 8)."""
-        return collate([self]).x
+        return collate_molecules([self]).x
 
     @property
     def edge_index(self) -> Tensor:
         """Its bonds' atoms, (2, 2 · bonds)."""
-        return collate([self]).edge_index
+        return collate_molecules([self]).edge_index
 
     @property
     def edge_attr(self) -> Tensor:
         """Its bonds' categories, (2 · bonds, 4)."""
-        return collate([self]).edge_attr
+        return collate_molecules([self]).edge_attr
 
     def to_dict(self) -> dict[str, Any]:
         """Return its tensors by name."""
@@ -57,8 +191,8 @@ class Molecule:
         return copy.copy(self)
 
 
-def collate(items: Sequence[Molecule], **_: Any) -> MoleculeBatch:
-    """Join molecules to a batch; those of one store, which is the usual case, by one gather."""
+def collate_molecules(items: Sequence[Molecule], **_: Any) -> MoleculeBatch:
+    """Join molecules to a batch; those of one store by one gather."""
     parts = [
         store.take(np.array([item.place for item in group], dtype=np.int64))
         for store, group in groupby(items, key=lambda item: item.store)
@@ -69,17 +203,17 @@ def collate(items: Sequence[Molecule], **_: Any) -> MoleculeBatch:
     return MoleculeBatch(parts[0] if len(parts) == 1 else Store.join(parts), y, torch.tensor(rows))
 
 
-# With this torch's own loader joins molecules, also from a `Subset` or an `Indexed`, without being told how.
-default_collate_fn_map[Molecule] = collate
+# With this torch's own loader collates molecules without a collate function, also of a `Subset` or an `Indexed`.
+default_collate_fn_map[Molecule] = collate_molecules
 
 
 class MoleculeDataset(Dataset[Molecule]):
-    """Molecules of a store, with labels; a view of some of its rows where `places` are given.
+    """Molecules of a store with labels, or some of them.
 
     Args:
         store: All molecules.
         labels: One per molecule of the *store*: (n,), or (n, tasks) with NaN for "not measured"; None where unknown.
-        places: The molecules of the store that this data set consists of; all by default.
+        places: The molecules of the store that belong to this data set; all by default.
 
     Raises:
         ValueError: Labels other than 0 and 1 (and NaN among several tasks), or not one per molecule.
@@ -92,7 +226,7 @@ class MoleculeDataset(Dataset[Molecule]):
     (MoleculeBatch(molecules=2, atoms=9, bonds=8), tensor([1., 1.]), tensor([2, 0]))
     """
 
-    collate = staticmethod(collate)
+    collate = staticmethod(collate_molecules)
 
     def __init__(self, store: Store, labels: Any = None, *, places: Any = None) -> None:
         self.store = store
@@ -120,7 +254,7 @@ class MoleculeDataset(Dataset[Molecule]):
         return self.__getitems__([row])[0]
 
     def __getitems__(self, rows: list[int]) -> list[Molecule]:
-        """Return the molecules of a batch: nothing is read before they are joined."""
+        """Return the molecules of a batch; their tensors are made when they are collated."""
         index = np.asarray(rows, dtype=np.int64)
         if len(index) and not -len(self) <= index.min() <= index.max() < len(self):
             raise IndexError(f"row {index.min() if index.min() < 0 else index.max()} of a data set of {len(self)} rows")
@@ -133,14 +267,14 @@ class MoleculeDataset(Dataset[Molecule]):
         ]
 
     def subset(self, rows: Any) -> MoleculeDataset:
-        """Return the data set of these rows, whose own rows count from 0."""
+        """Return the data set of these rows, counted from 0."""
         index = np.asarray(rows, dtype=np.int64)
         part = MoleculeDataset(self.store, places=self.places[index])
         part.labels = None if self.labels is None else self.labels[torch.from_numpy(index)]
         return part
 
     def at_table_rows(self, rows: Any) -> MoleculeDataset:
-        """Return the data set of those of these rows of the table that are here, in their order."""
+        """Return the data set of these rows of the table, in their order; those that are not here are left out."""
         wanted = np.asarray(rows, dtype=np.int64)
         position = np.full(max(int(self.table_rows.max()), int(wanted.max(initial=0))) + 1, -1)
         position[self.table_rows] = np.arange(len(self))

@@ -70,8 +70,8 @@ def raw_descriptors(molecule: Any, *, normalisation: str = "quantiles") -> list[
 
     descriptastorus counts `fr_unbrch_alkane` as RDKit did before 2024.03; all other descriptors are RDKit's own.
 
-    >>> from apmax.data.molecules.featurise import read
-    >>> round(raw_descriptors(read("CCO"))[DESCRIPTOR_NAMES.index("MolWt")], 3)
+    >>> from apmax.data.molecules.featurise import parse_smiles
+    >>> round(raw_descriptors(parse_smiles("CCO"))[DESCRIPTOR_NAMES.index("MolWt")], 3)
     46.069
     """
     return [_value(function, molecule) for function in _functions(normalisation)]

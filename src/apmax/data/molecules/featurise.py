@@ -1,4 +1,4 @@
-"""From a SMILES to numbers: RDKit reads the molecule, every atom and bond becomes a row of categories."""
+"""Features of molecules: SMILES read by RDKit, every atom and bond as a row of categories."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BondRow = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
-class Graph:
+class MoleculeGraph:
     """One molecule: a row of categories per atom and per bond, and each bond's two ends."""
 
     atoms: list[AtomRow]
@@ -28,30 +28,21 @@ class Graph:
     ends: list[tuple[int, int]]
 
 
-@dataclass(frozen=True)
-class Unreadable:
-    """A molecule that RDKit refused: its row in the table, its text, and RDKit's reason."""
-
-    row: int
-    smiles: str
-    reason: str
-
-
 @cache
 def chemistry() -> Any:
-    """Return `rdkit.Chem`, or say which extra brings it."""
+    """Return `rdkit.Chem`, or raise an error that names its extra."""
     return extras.load("rdkit.Chem", "molecules")
 
 
-def read(smiles: str) -> Any:
-    """Return RDKit's molecule; nothing is written to the terminal.
+def parse_smiles(smiles: str) -> Any:
+    """Return RDKit's molecule of a SMILES; nothing is written to the terminal.
 
     Raises:
         ValueError: RDKit cannot read it, with RDKit's reason; or it has no atoms.
 
-    >>> read("CCO").GetNumAtoms()
+    >>> parse_smiles("CCO").GetNumAtoms()
     3
-    >>> read("CN(C)(C)(C)C")
+    >>> parse_smiles("CN(C)(C)(C)C")
     Traceback (most recent call last):
     ...
     ValueError: Explicit valence for atom # 1 N, 5, is greater than permitted
@@ -62,7 +53,7 @@ def read(smiles: str) -> Any:
     if molecule is None:
         raise ValueError(_reason(smiles))
     if molecule.GetNumAtoms() == 0:
-        raise ValueError("no atoms")
+        raise ValueError("no atoms" if smiles.strip() else "no SMILES")
     return molecule
 
 
@@ -86,10 +77,10 @@ def _reason(smiles: str) -> str:
     return re.split(r" while parsing| for input", re.sub(r"^\[[\d:]+\] ", "", lines[0]))[0].strip()
 
 
-def featurise(molecule: Any) -> Graph:
+def featurise(molecule: Any) -> MoleculeGraph:
     """Return the categories of every atom and bond of an RDKit molecule; bonds come once.
 
-    >>> graph = featurise(read("C=O"))
+    >>> graph = featurise(parse_smiles("C=O"))
     >>> graph.atoms[1], graph.bonds, graph.ends
     ((7, 1, 4, 0, 0, 1, 0, 15999000), [(1, 0, 0, 0)], [(0, 1)])
     """
@@ -111,13 +102,13 @@ def featurise(molecule: Any) -> Graph:
         seen = (bond.GetBondType(), bond.GetIsConjugated(), bond.IsInRing(), bond.GetStereo())
         bonds.append(codes.bonds.get(seen) or codes.bond(seen))
         ends.append((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))
-    return Graph(atoms, bonds, ends)
+    return MoleculeGraph(atoms, bonds, ends)
 
 
-def fingerprint(molecule: Any) -> int:
-    """Return 64 bits of the canonical SMILES: equal for the same molecule however it was written.
+def canonical_hash(molecule: Any) -> int:
+    """Return 64 bits of the canonical SMILES: equal for equal molecules, whatever their SMILES.
 
-    >>> fingerprint(read("OCC")) == fingerprint(read("CCO"))
+    >>> canonical_hash(parse_smiles("OCC")) == canonical_hash(parse_smiles("CCO"))
     True
     """
     canonical = chemistry().MolToSmiles(molecule)

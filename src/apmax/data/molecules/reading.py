@@ -1,4 +1,4 @@
-"""From a file of SMILES to a data set, and what was found on the way."""
+"""Molecules of a file as a data set, with a report of duplicates and unreadable rows."""
 
 from __future__ import annotations
 
@@ -9,36 +9,39 @@ from typing import Any
 
 import numpy as np
 
-from apmax.data.molecules.cache import describe_unreadable, featurise_all
+from apmax.data import parsing
+from apmax.data.molecules.building import featurise_all
 from apmax.data.molecules.dataset import MoleculeDataset
-from apmax.data.molecules.featurise import Unreadable
 from apmax.data.molecules.store import Array
-from apmax.data.molecules.table import Table, read_table
+from apmax.data.reading import UnreadableRow, describe_unreadable, open_table
+from apmax.data.targets import Targets, read_labelled
 
 
 @dataclass(frozen=True)
-class Report:
-    """What a reader of molecules should know. Rows count within the table, from 0.
+class MoleculeReport:
+    """Findings of reading molecules. Rows count within the file, from 0.
 
     Attributes:
-        total: Rows of the table.
-        unreadable: Molecules that RDKit refused, left out.
+        total: Rows of the file.
+        unreadable: Molecules that RDKit cannot read, left out.
         unmeasured: Rows without any label, left out.
-        duplicates: Groups of rows that hold the same molecule.
+        duplicates: Groups of rows with the same molecule.
         conflicts: Those of the groups whose labels contradict each other.
+        targets: The meaning of the labels, where they were read from a file.
     """
 
     total: int
-    unreadable: list[Unreadable]
+    unreadable: list[UnreadableRow]
     unmeasured: int
     duplicates: list[list[int]]
     conflicts: list[list[int]]
+    targets: Targets | None = None
 
     def lines(self, *, most: int = 5) -> list[str]:
-        """Return what is worth saying, a line each; nothing if all is well."""
+        """Return one line per finding, none if there are none."""
         found = []
         if self.unreadable:
-            found.append(describe_unreadable(self.unreadable, self.total, most=most))
+            found.append(describe_unreadable(self.unreadable, self.total, "molecules", most=most))
         if self.unmeasured:
             found.append(f"{self.unmeasured} of {self.total} molecules have no label and are left out")
         for groups, what in ((self.duplicates, "occur more than once"), (self.conflicts, "have contradictory labels")):
@@ -53,62 +56,105 @@ def read_molecules(
     path: str | PathLike[str],
     smiles: str = "smiles",
     *,
-    targets: Sequence[str] = (),
+    targets: Sequence[str] | Targets = (),
+    positive: str | None = None,
     cache: str | PathLike[str] | None = None,
     levels: bool = False,
+    normalisation: str = "quantiles",
     on_error: str = "skip",
     workers: int = 2,
     progress: bool | None = None,
-) -> tuple[MoleculeDataset, Report]:
-    r"""Read a table of molecules (see `read_table`) through the cache (see `featurise_all`).
+) -> tuple[MoleculeDataset, MoleculeReport]:
+    r"""Read a file of molecules (see `open_table`) through the cache (see `featurise_all`).
 
-    Rows without any label are left out where `targets` are given. One target gives labels (n,), several (n, tasks).
+    Args:
+        path: A csv, csv.gz, parquet, smi, smi.gz, sdf or sdf.gz file.
+        smiles: The column of SMILES; the name to give it in an .smi or .sdf file.
+        targets: The target columns: two values each, empty where not measured (see `Target`); or the `targets` of
+            another file's report. One target gives labels (n,), several (n, tasks). Rows without any are left out.
+        positive: The value of the positives; may be None for such as 0/1, no/yes, inactive/active.
+        cache: As in `featurise_all`.
+        levels: As in `featurise_all`.
+        normalisation: As in `featurise_all`.
+        on_error: As in `featurise_all`.
+        workers: As in `featurise_all`.
+        progress: As in `featurise_all`.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: A column is missing, a target has not two values, or no molecule is left.
 
     >>> import tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> _ = (folder / "a.csv").write_text("smiles,active\nCCO,1\nOCC,0\nC(C,0\nCC,\nC,0\n")
+    >>> _ = (folder / "a.csv").write_text("smiles;active\nCCO;yes\nOCC;no\nC(C;no\nCC;\nC;no\n")
     >>> data, report = read_molecules(folder / "a.csv", targets=["active"], cache=folder)
     >>> data.table_rows.tolist(), report.unreadable[0].row, report.unmeasured, report.conflicts
     ([0, 1, 4], 2, 1, [[0, 1]])
     """
-    table = read_table(path, smiles, targets=targets)
-    return from_table(table, cache=cache, levels=levels, on_error=on_error, workers=workers, progress=progress)
+    source = open_table(path, smiles_column=smiles)
+    source.check_column(smiles, "smiles")
+    table, labels, fitted = read_labelled(source, targets, [smiles], positive=positive)
+    return molecule_dataset(
+        parsing.cells(table.column(smiles)),
+        labels,
+        targets=fitted,
+        cache=cache,
+        levels=levels,
+        normalisation=normalisation,
+        on_error=on_error,
+        workers=workers,
+        progress=progress,
+    )
 
 
-def from_table(
-    table: Table,
+def molecule_dataset(
+    smiles: Sequence[str],
+    labels: Array | None = None,
     *,
+    targets: Targets | None = None,
     cache: str | PathLike[str] | None = None,
     levels: bool = False,
+    normalisation: str = "quantiles",
     on_error: str = "skip",
     workers: int = 2,
     progress: bool | None = None,
-) -> tuple[MoleculeDataset, Report]:
-    """Return the data set of a table, and what was found.
+) -> tuple[MoleculeDataset, MoleculeReport]:
+    """Return the data set of SMILES with labels (n, tasks) or without, and a report.
+
+    The other arguments are those of `read_molecules`.
 
     Raises:
         ValueError: No molecule is left.
     """
-    found = featurise_all(table.smiles, cache, levels=levels, on_error=on_error, workers=workers, progress=progress)
+    found = featurise_all(
+        smiles,
+        cache,
+        levels=levels,
+        normalisation=normalisation,
+        on_error=on_error,
+        workers=workers,
+        progress=progress,
+    )
     store = found.store
-    labels = table.labels[store.rows]
     places = np.arange(len(store))
-    if table.tasks:
-        places = np.flatnonzero(~np.isnan(labels).all(axis=1))
+    own = np.empty((len(store), 0), np.float32) if labels is None else labels[store.rows]
+    if own.shape[1]:
+        places = np.flatnonzero(~np.isnan(own).all(axis=1))
         if len(places) == 0:
-            raise ValueError(f"targets: no molecule has a label in {', '.join(table.tasks)}")
-    groups = _same(store.identity[places])
+            columns = f" in {', '.join(targets.names)}" if targets is not None else ""
+            raise ValueError(f"targets: no molecule has a label{columns}")
+    groups = _equal_groups(store.identity[places])
     duplicates = [[int(store.rows[places[k]]) for k in group] for group in groups]
-    conflicts = [rows for rows, group in zip(duplicates, groups, strict=True) if _contradict(labels[places[group]])]
-    report = Report(len(table.smiles), found.unreadable, len(store) - len(places), duplicates, conflicts)
+    conflicts = [rows for rows, group in zip(duplicates, groups, strict=True) if _contradict(own[places[group]])]
+    report = MoleculeReport(len(smiles), found.unreadable, len(store) - len(places), duplicates, conflicts, targets)
     every: Any = None
-    if table.tasks:
-        every = labels[:, 0] if len(table.tasks) == 1 else labels
+    if own.shape[1]:
+        every = own[:, 0] if own.shape[1] == 1 else own
     return MoleculeDataset(store, every, places=places), report
 
 
-def _same(identity: Array) -> list[Array]:
-    """Return the positions of equal values, a group each, for values that occur more than once."""
+def _equal_groups(identity: Array) -> list[Array]:
+    """Return the positions of each value that occurs more than once."""
     order = np.argsort(identity, kind="stable")
     starts = np.flatnonzero(np.diff(identity[order])) + 1
     groups = [group for group in np.split(order, starts) if len(group) > 1]

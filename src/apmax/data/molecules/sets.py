@@ -1,4 +1,4 @@
-"""The paper's sets of molecules: files, tasks, splits, homes."""
+"""The paper's sets of molecules: files, tasks, splits, public addresses."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from os import PathLike
 from pathlib import Path
 
 from apmax import validation
+from apmax.data import parsing
+from apmax.data.download import locate
 from apmax.data.molecules.dataset import MoleculeDataset
-from apmax.data.molecules.reading import Report, read_molecules
-from apmax.data.molecules.table import read_table
-from apmax.data.sources import locate
-from apmax.data.splits import load_split, random_split
+from apmax.data.molecules.reading import MoleculeReport, read_molecules
+from apmax.data.reading import open_table
+from apmax.data.splits import Split, load_split
+from apmax.data.targets import read_labelled
+from apmax.validation import first_line
 
 _AUTHORS = (
     "https://raw.githubusercontent.com/divelab/MoleculeX/83289899312b21ae3a48756e6066b4a7fe7ae93a/"
@@ -24,16 +27,16 @@ _MOLECULENET = "https://deepchemdata.s3-us-west-1.amazonaws.com/datasets/"
 
 @dataclass(frozen=True)
 class MoleculeSet:
-    """One of the paper's sets.
+    """A set of the paper.
 
     Attributes:
         file: The csv below the folder of data sets.
         tasks: Its label columns; the first is the default.
-        split: The pattern of its split files, with a place for the split's name.
+        split: The pattern of its split files, in which {} is the split's name.
         splits: The names of its splits; the first is the default.
-        drawn: Those of its splits that have no file: drawn by `random_split`, with the seed by name.
-        digest: SHA-256 of its SMILES and labels (`content_digest`), whatever the file's form.
-        url: Its public home, where there is one.
+        drawn: Splits without a file, by `Split.random`: the seed by name.
+        digest: SHA-256 of its SMILES and labels (`content_digest`), whatever the file's format.
+        url: Its public address, if it has one.
         width: The paper's hidden width.
     """
 
@@ -48,13 +51,13 @@ class MoleculeSet:
 
 
 @dataclass(frozen=True)
-class Parts:
-    """The three parts of a data set."""
+class MoleculeParts:
+    """The three parts of a set of molecules."""
 
     train: MoleculeDataset
     valid: MoleculeDataset
     test: MoleculeDataset
-    report: Report = field(repr=False)
+    report: MoleculeReport = field(repr=False)
 
 
 TOX21_TASKS = (
@@ -75,7 +78,7 @@ RANDOM = ("random122", "random123", "random124")
 FOLDS = tuple(f"fold{fold}" for fold in range(10))
 DRAWN = {f"random{seed}": seed for seed in range(10)}
 
-DATASETS: dict[str, MoleculeSet] = {
+MOLECULE_SETS: dict[str, MoleculeSet] = {
     "hiv": MoleculeSet(
         file="hiv/hiv.csv.gz",
         tasks=("HIV_active",),
@@ -122,7 +125,7 @@ DATASETS: dict[str, MoleculeSet] = {
 }
 
 
-def load(
+def load_molecules(
     name: str,
     tasks: str | Sequence[str] | None = None,
     *,
@@ -130,43 +133,56 @@ def load(
     data_dir: str | PathLike[str] | None = None,
     cache: str | PathLike[str] | None = None,
     levels: bool = False,
+    normalisation: str = "quantiles",
     workers: int = 2,
     progress: bool | None = None,
     download: bool = False,
-) -> Parts:
-    """Return the training, validation and test part of one of `DATASETS`, each row of which has a label.
+) -> MoleculeParts:
+    """Return the training, validation and test part of one of `MOLECULE_SETS`, each row of which has a label.
 
     Args:
-        name: A key of `DATASETS`.
+        name: A key of `MOLECULE_SETS`.
         tasks: One column, or several for labels (n, tasks); by default the set's first.
         split: One of the set's splits; by default its first. Splits are files of the folder and are not downloaded.
         data_dir: The folder of data sets; by default `APMAX_DATA`.
         cache: The folder of caches, as in `featurise_all`.
         levels: Cliques and descriptors as well, for ML-MPNN.
-        workers: Processes that read molecules that are not in the cache.
+        normalisation: Of the descriptors, as in `featurise_all`.
+        workers: The number of processes that read molecules.
         progress: Show a progress bar; by default on a terminal.
-        download: Fetch a csv that is not there from its public home. The file is refused if its content differs.
+        download: Download a missing csv from its public address, and check its content.
 
     Raises:
-        ValueError: Unknown name, task or split; or a file whose content is not that of the paper's set.
-        FileNotFoundError: The data are not there.
+        ValueError: Unknown name, task or split; or a download with other content than the paper's set.
+        FileNotFoundError: A file is missing.
     """
-    entry = DATASETS[validation.choice("name", name, DATASETS)]
+    entry = MOLECULE_SETS[validation.choice("name", name, MOLECULE_SETS)]
     columns = [entry.tasks[0]] if tasks is None else [tasks] if isinstance(tasks, str) else list(tasks)
     for column in columns:
         validation.choice("tasks", column, entry.tasks)
     part = entry.splits[0] if split is None else validation.choice("split", split, entry.splits)
 
     def verify(path: Path) -> None:
-        found = content_digest(path, entry.tasks)
-        if found != entry.digest:
-            raise ValueError(f"{entry.url} does not hold the {name} set of the paper: its digest is {found}")
+        try:
+            found = f"its digest is {content_digest(path, entry.tasks)}"
+        except ValueError as error:
+            found = first_line(error)
+        if found != f"its digest is {entry.digest}":
+            raise ValueError(f"{entry.url} does not hold the {name} set of the paper: {found}")
 
     path = locate(entry.file, data_dir, url=entry.url, verify=verify, download=download)
     rows = None if part in entry.drawn else load_split(locate(entry.split.format(part), data_dir))
-    data, report = read_molecules(path, targets=columns, cache=cache, levels=levels, workers=workers, progress=progress)
-    rows = rows or random_split(report.total, seed=entry.drawn[part])
-    return Parts(
+    data, report = read_molecules(
+        path,
+        targets=columns,
+        cache=cache,
+        levels=levels,
+        normalisation=normalisation,
+        workers=workers,
+        progress=progress,
+    )
+    rows = rows or Split.random(report.total, seed=entry.drawn[part])
+    return MoleculeParts(
         train=data.at_table_rows(rows.train),
         valid=data.at_table_rows(rows.valid),
         test=data.at_table_rows(rows.test),
@@ -175,10 +191,10 @@ def load(
 
 
 def content_digest(path: str | PathLike[str], tasks: Sequence[str]) -> str:
-    """Return the SHA-256 of a table's SMILES and labels, the same for every form in which the file may come."""
-    table = read_table(path, targets=tasks)
+    """Return the SHA-256 of a table's SMILES and labels, the same for every file format."""
+    rows = read_labelled(open_table(path), tasks, ["smiles"])
     digest = sha256()
-    for text, labels in zip(table.smiles, table.labels.tolist(), strict=True):
+    for text, labels in zip(parsing.cells(rows.table.column("smiles")), rows.labels.tolist(), strict=True):
         cells = ["" if label != label else str(int(label)) for label in labels]
         digest.update((",".join([text, *cells]) + "\n").encode())
     return digest.hexdigest()

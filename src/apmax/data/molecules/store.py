@@ -1,4 +1,4 @@
-"""All molecules of a data set in a few flat arrays: a molecule is a slice, a batch is a gather.
+"""Store of molecules in flat arrays: a molecule is a slice, a batch is a gather.
 
 Atoms and bonds take few distinct values (about 200 and 20 in a real set), so that each distinct row of categories is
 kept once, and an atom is a two-byte number of its row.
@@ -40,7 +40,7 @@ class Ragged:
 
     @staticmethod
     def of(values: Array, counts: Sequence[int] | Array) -> Ragged:
-        """Return the sequences of these lengths that `values` consists of."""
+        """Return the sequences of these lengths, one after the other in `values`."""
         return Ragged(values, np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
 
     @staticmethod
@@ -52,7 +52,7 @@ class Ragged:
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """What ML-MPNN needs beyond atoms and bonds.
+    """Cliques and descriptors of molecules, the further inputs of ML-MPNN.
 
     Attributes:
         cliques: Per molecule, the kinds of the junction tree's cliques.
@@ -97,8 +97,8 @@ class Store:
         bonds: Per molecule and once per bond: (position in `bond_rows`, one atom, other atom), within the molecule.
         rows: (n,) int64, the row of each molecule in the table it was read from.
         identity: (n,) uint64 of the canonical SMILES: equal for equal molecules.
-        levels: Cliques and descriptors, where they were asked for.
-        directory: Where the arrays are mapped from; such a store is sent to worker processes by name.
+        levels: Cliques and descriptors, or None.
+        directory: The folder of memory-mapped arrays, or None; other processes are sent its path instead of the arrays.
     """
 
     atom_rows: Array
@@ -132,7 +132,7 @@ class Store:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays together."""
+        """The number of bytes of all arrays."""
         return sum(array.nbytes for _, array in self._arrays())
 
     def _arrays(self) -> Iterator[tuple[str, Array]]:
@@ -153,7 +153,7 @@ class Store:
 
     @classmethod
     def open(cls, directory: Path) -> Store:
-        """Return the store saved in `directory`, memory-mapped: nothing is read before it is used.
+        """Return the store saved in `directory`, memory-mapped.
 
         Raises:
             FileNotFoundError: An array is missing.
@@ -203,7 +203,7 @@ class Store:
 
 
 def narrow(values: Array) -> Array:
-    """Return whole numbers in two bytes each where they fit, else in four.
+    """Return whole numbers as uint16 if they fit, else as uint32.
 
     >>> narrow(np.array([1, 65_535])).dtype, narrow(np.array([1, 65_536])).dtype
     (dtype('uint16'), dtype('uint32'))

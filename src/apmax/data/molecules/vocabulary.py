@@ -1,4 +1,4 @@
-"""What an atom and a bond are described by: categories as small whole numbers, and their one-hot form.
+"""Categories of atoms and bonds as small whole numbers, and their one-hot form.
 
 An atom is a row of eight whole numbers, seven categories and its mass in millionths of a dalton; a bond is a row of
 four. Every one-hot has a last slot for "other", except the bond's type, where another type (a dative bond) sets
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 FEATURISER_VERSION = 1
-"""Changes whenever the same SMILES would give other numbers: caches are rebuilt, checkpoints of another refused."""
+"""To be raised when a SMILES gives other numbers: caches are rebuilt, checkpoints of another version refused."""
 
 ATOM_FIELDS = ("number", "degree", "charge", "chirality", "hydrogens", "hybridisation", "aromatic", "mass")
 ATOM_SIZES = (101, 7, 6, 5, 6, 6)

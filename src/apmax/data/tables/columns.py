@@ -1,30 +1,78 @@
-"""The kinds of columns, each fitted to training rows and then the same for every later row."""
+"""Kinds of columns (number, category, date), fitted to training rows, and the report of encoding."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
 from apmax import extras
-from apmax.data.tables import parsing
-from apmax.data.tables.parsing import Numbers
-from apmax.data.tables.report import Report
+from apmax.data import parsing
+from apmax.data.parsing import Numbers
 
 pa = extras.load("pyarrow", "tables")
 pc = extras.load("pyarrow.compute", "tables")
 
 FEW = 10
-"""A category of fewer training rows is joined with the other rare ones."""
+"""Categories with fewer training rows are joined."""
 MANY = 64
-"""The most frequent categories that are kept apart."""
+"""The largest number of categories with a code of their own."""
 MOST_RARE = 10_000
-"""Rare words that are remembered."""
+"""The largest number of rare words that are kept."""
 CALM = 3.0
-"""How many typical deviations from the median a number may lie before it is compressed."""
+"""Numbers farther from the median, in units of the scale, are compressed."""
 DAY = 86400.0
+
+
+@dataclass
+class EncodingReport:
+    """Findings of encoding rows, over any number of chunks: values that the training rows did not have.
+
+    Args:
+        rows: The number of rows.
+        absent: Columns that are missing.
+        unseen: Per column of categories, the values that training did not have and their counts.
+        unreadable: Per column of numbers or dates, the number of values that cannot be read.
+    """
+
+    rows: int = 0
+    absent: list[str] = field(default_factory=list)
+    unseen: dict[str, Counter[str]] = field(default_factory=dict)
+    unreadable: dict[str, int] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """Return one line per finding, none if there are none.
+
+        >>> report = EncodingReport(rows=10, absent=["age"], unseen={"city": Counter(Rome=2)})
+        >>> for line in report.lines():
+        ...     print(line)
+        column 'age' is missing: every row is scored as if its value were unknown
+        column 'city': 2 of 10 rows have a value that training had not: 'Rome'
+        """
+        lines = [f"column {n!r} is missing: every row is scored as if its value were unknown" for n in self.absent]
+        for name, counts in self.unseen.items():
+            shown = ", ".join(repr(value) for value, _ in counts.most_common(3)) + (", …" if len(counts) > 3 else "")
+            rows = sum(counts.values())
+            lines.append(f"column {name!r}: {rows} of {self.rows} rows have a value that training had not: {shown}")
+        for name, count in self.unreadable.items():
+            lines.append(f"column {name!r}: {count} of {self.rows} values could not be read and count as missing")
+        return lines
+
+    def add_unseen(self, name: str, values: dict[str, int]) -> None:
+        """Count values of a category that training did not have; beyond a thousand different ones as "…"."""
+        if not values:
+            return
+        counts = self.unseen.setdefault(name, Counter())
+        for value, count in values.items():
+            counts[value if value in counts or len(counts) < 1000 else "…"] += count
+
+    def add_unreadable(self, name: str, count: int) -> None:
+        """Count values that could not be read."""
+        if count:
+            self.unreadable[name] = self.unreadable.get(name, 0) + count
 
 
 @dataclass(frozen=True)
@@ -80,7 +128,7 @@ class Number:
         scale = Scale.fit(values[known])
         return Number(name, scale.median, scale.scale, indicator=not known.all())
 
-    def encode(self, column: Any, report: Report) -> list[Numbers]:
+    def encode(self, column: Any, report: EncodingReport) -> list[Numbers]:
         """Return the scaled numbers and, where training had missing values, 1 for missing."""
         values, unreadable = parsing.numbers(column)
         report.add_unreadable(self.name, unreadable)
@@ -97,8 +145,8 @@ class Number:
 class Category:
     """A column of words: a code for each frequent one, one for all rare ones, one for missing.
 
-    The code is -1, no category at all, where training had no rare (or no missing) value: nothing was learnt of those.
-    The rare words themselves are kept, up to 10,000, so that a word that training had is not called unseen.
+    Where training had no rare (or no missing) values, the code of such a value is -1, which is no category. The rare
+    words are kept, up to 10,000, so that they are not reported as unseen.
     """
 
     kind: ClassVar[str] = "category"
@@ -113,13 +161,13 @@ class Category:
         text = parsing.words(column)
         counted = pc.value_counts(pc.drop_null(text)).to_pylist()
         counted.sort(key=lambda each: (-each["counts"], each["values"]))
-        # Few rows in all: then a category of two is frequent enough.
+        # In a small table a category of two rows is frequent enough.
         least = min(FEW, max(1, len(text) // 100))
         kept = tuple(each["values"] for each in counted[:MANY] if each["counts"] >= least)
         rare = tuple(each["values"] for each in counted[len(kept) :][:MOST_RARE])
         return Category(name, kept, rare, text.null_count > 0)
 
-    def encode(self, column: Any, report: Report) -> list[Numbers]:
+    def encode(self, column: Any, report: EncodingReport) -> list[Numbers]:
         """Return the codes."""
         text = parsing.words(column)
         found = pc.index_in(text, pa.array(self.values, pa.string()))
@@ -142,7 +190,7 @@ class Category:
 
 @dataclass(frozen=True)
 class Date:
-    """A column of dates: the moment, the place in the week and the year, the hour if there are hours."""
+    """A column of dates: the time, the position in the week and the year, and in the day if there are hours."""
 
     kind: ClassVar[str] = "date"
     name: str
@@ -155,18 +203,18 @@ class Date:
     @staticmethod
     def fit(name: str, column: Any) -> Date:
         """Learn the format, the span and whether times of day are given."""
-        form = "iso" if parsing.is_date(column) else parsing.date_format(parsing.words(column)) or "iso"
+        form = parsing.column_date_format(column)
         values, _ = parsing.seconds(column, form)
         known = values[~np.isnan(values)]
         scale = Scale.fit(known)
         return Date(name, form, scale.median, scale.scale, bool((known % DAY != 0).any()), len(known) < len(values))
 
-    def encode(self, column: Any, report: Report) -> list[Numbers]:
-        """Return the scaled moment and sine and cosine of each cycle; all 0 where missing, with an indicator."""
+    def encode(self, column: Any, report: EncodingReport) -> list[Numbers]:
+        """Return the scaled time, and sine and cosine of each cycle; all 0 where missing, with an indicator."""
         values, unreadable = parsing.seconds(column, self.format)
         report.add_unreadable(self.name, unreadable)
         parts = [Scale(self.median, self.scale)(values)]
-        # 1970-01-01 was a Thursday; only the cycle matters.
+        # 1970-01-01 was a Thursday, which only shifts the phase.
         for period in (7 * DAY, 365.2425 * DAY, *([DAY] if self.hours else [])):
             angle = 2 * np.pi * (values % period) / period
             parts += [np.nan_to_num(np.sin(angle), nan=0.0), np.nan_to_num(np.cos(angle), nan=0.0)]

@@ -1,4 +1,4 @@
-"""From a table's columns to one matrix of numbers, fitted once and saved as plain JSON."""
+"""Encoder from a table's columns to a matrix of numbers, fitted to training rows and saved as JSON."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import torch
 from torch import Tensor
 
 from apmax import extras
-from apmax.data.tables.columns import KINDS, Column, read_column, write_column
-from apmax.data.tables.inference import DROP, role
-from apmax.data.tables.report import Report
+from apmax.data.reading import list_names
+from apmax.data.tables.columns import KINDS, Column, EncodingReport, read_column, write_column
+from apmax.data.tables.inference import DROP, column_role
 
 pa = extras.load("pyarrow", "tables")
 
 
 @dataclass(frozen=True)
 class TableEncoder:
-    """What every row of a table becomes, learnt from training rows only.
+    """Encoding of the rows of a table, fitted to training rows.
 
     Args:
-        columns: The columns that are used.
-        left_out: Those that are not, each with the reason.
+        columns: The columns in use.
+        left_out: The other columns, each with the reason.
 
     >>> import pyarrow as pa
     >>> table = pa.table({"id": ["a", "b", "c"], "age": ["31", "", "58"], "sex": ["f", "m", "f"]})
@@ -42,20 +42,20 @@ class TableEncoder:
 
     @staticmethod
     def fit(table: Any, *, roles: Mapping[str, str] | None = None, without: Iterable[str] = ()) -> TableEncoder:
-        """Learn from the rows of a `pyarrow.Table`.
+        """Fit an encoder to the rows of a `pyarrow.Table`.
 
         Args:
             table: Training rows.
-            roles: What some columns are, by name: number, category, date or drop. The others are inferred.
-            without: Columns that are no features: the target, the group.
+            roles: The kind of some columns by name: number, category, date or drop. The others are inferred.
+            without: Columns that are not features: the target, the group.
 
         Raises:
-            ValueError: A role for a column that is not there, or of no known name; nothing left to learn from.
+            ValueError: A role for a missing column, an unknown role, or no column left.
         """
         roles = dict(roles or {})
         for name in roles:
             if name not in table.column_names:
-                raise ValueError(f"there is no column {name!r}; the columns are {shown(table.column_names)}")
+                raise ValueError(f"there is no column {name!r}; the columns are {list_names(table.column_names)}")
         excluded = set(without)
         columns: list[Column] = []
         left_out: dict[str, str] = {}
@@ -63,7 +63,7 @@ class TableEncoder:
             if name in excluded:
                 continue
             column = table.column(name)
-            kind, reason = role(name, column, roles)
+            kind, reason = column_role(name, column, roles)
             if kind == DROP:
                 left_out[name] = reason
             else:
@@ -75,37 +75,36 @@ class TableEncoder:
 
     @property
     def sizes(self) -> list[int]:
-        """For each column of the matrix 0 if it is a number, else how many codes there are."""
+        """Per column of the matrix, 0 for numbers, else the number of codes."""
         return [size for column in self.columns for size in column.sizes]
 
     @property
     def names(self) -> list[str]:
-        """The table's columns that are read."""
+        """The names of the columns in use."""
         return [column.name for column in self.columns]
 
-    def encode(self, table: Any, report: Report | None = None) -> Tensor:
+    def encode(self, table: Any, report: EncodingReport | None = None) -> Tensor:
         """Return the rows as float32, (rows, len(sizes)): scaled numbers, and codes of categories as whole numbers.
 
-        What was strange is added to `report`.
+        Findings are added to `report`.
 
         Raises:
-            ValueError: None of the columns is there.
+            ValueError: All columns are missing.
         """
-        report = Report() if report is None else report
+        report = EncodingReport() if report is None else report
         present = set(table.column_names)
         absent = [name for name in self.names if name not in present]
         if len(absent) == len(self.names):
             raise ValueError(
-                f"none of the columns that were trained on is there: they are {shown(self.names)}, "
-                f"these are {shown(table.column_names)}"
+                f"none of the columns that were trained on is there: they are {list_names(self.names)}, "
+                f"these are {list_names(table.column_names)}"
             )
         report.absent = absent
         report.rows += table.num_rows
         matrix = np.empty((table.num_rows, len(self.sizes)), np.float32)
         place = 0
         for column in self.columns:
-            there = column.name in present
-            values = table.column(column.name) if there else pa.nulls(table.num_rows, pa.string())
+            values = table.column(column.name) if column.name in present else pa.nulls(table.num_rows, pa.string())
             for part in column.encode(values, report):
                 matrix[:, place] = part
                 place += 1
@@ -123,14 +122,3 @@ class TableEncoder:
     def summary(self) -> dict[str, list[str]]:
         """Return the names of the columns by kind."""
         return {kind: [column.name for column in self.columns if column.kind == kind] for kind in KINDS}
-
-
-def shown(names: Iterable[str], most: int = 8) -> str:
-    """Return names in a readable list, not too long.
-
-    >>> shown(["a", "b", "c"], 2)
-    "'a', 'b', … (3 in all)"
-    """
-    names = list(names)
-    text = ", ".join(repr(name) for name in names[:most])
-    return text if len(names) <= most else f"{text}, … ({len(names)} in all)"

@@ -1,4 +1,4 @@
-"""Which kind a column is of, or why it is of no use."""
+"""Inference of the kind of a column, or of the reason to leave it out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from apmax import extras, validation
-from apmax.data.tables import parsing
+from apmax.data import parsing
 from apmax.data.tables.columns import KINDS, MANY
 
 pc = extras.load("pyarrow.compute", "tables")
@@ -21,9 +21,9 @@ ID_NAMES = ("id", "index", "key", "uuid", "guid", "rowid", "row")
 def kind_of(name: str, column: Any) -> tuple[str, str]:
     """Return the kind of a column and an empty reason, or `DROP` and why it is left out.
 
-    Numbers are what reads as numbers throughout, dates what one date format reads throughout, all other text is
-    categories. Left out are columns of one value (or none), text that is different in most rows (an id, a name, free
-    text), and whole numbers that differ in every row and count the rows or are named like an id.
+    A column is a number if all values read as numbers, a date if one date format reads them all, else a category. Left
+    out are columns of one value (or none), text that is different in most rows (an id, a name, free text), and whole
+    numbers that differ in every row and count the rows or are named like an id.
 
     >>> import pyarrow as pa
     >>> kind_of("age", pa.array(["31", "", "58"])), kind_of("name", pa.array(["ann", "bob", "eve", "joe"]))
@@ -57,14 +57,17 @@ def kind_of(name: str, column: Any) -> tuple[str, str]:
     return "category", ""
 
 
-def role(name: str, column: Any, roles: Mapping[str, str]) -> tuple[str, str]:
-    """Return what the user says the column is, or else what it looks like, and the reason if it is left out."""
+def column_role(name: str, column: Any, roles: Mapping[str, str]) -> tuple[str, str]:
+    """Return the user's kind of a column, or else the inferred one, and the reason if it is left out."""
     if name not in roles:
         return kind_of(name, column)
     wanted = validation.choice(f"column {name!r}", roles[name], ROLES)
     if wanted == DROP:
         return DROP, "as asked"
-    readers = {"number": lambda: parsing.numbers(column)[0], "date": lambda: parsing.seconds(column, _form(column))[0]}
+    readers = {
+        "number": lambda: parsing.numbers(column)[0],
+        "date": lambda: parsing.seconds(column, parsing.column_date_format(column))[0],
+    }
     if wanted in readers and np.isnan(readers[wanted]()).all():
         raise ValueError(f"column {name!r} was to be a {wanted}, but no value of it reads as one")
     return wanted, ""
@@ -84,7 +87,7 @@ def _number(name: str, values: parsing.Numbers) -> tuple[str, str]:
 
 
 def _counts_rows(values: parsing.Numbers) -> bool:
-    """Tell numbers that rise (or fall) from row to row, or fill half of their range: rows were taken out of a count."""
+    """Return whether numbers rise (or fall) from row to row, or fill half of their range, as row numbers do."""
     steps = np.diff(values)
     return bool((steps > 0).all() or (steps < 0).all() or values.max() - values.min() < 2 * values.size)
 
@@ -95,12 +98,8 @@ def _named_like_an_id(name: str) -> bool:
 
 
 def _almost(text: Any, known: int, unreadable: int) -> str:
-    """Say so where most values are numbers and a few are not: that is a mistake in the file rather than text."""
+    """Return a hint where most values are numbers and a few are not, which is probably a mistake in the file."""
     if unreadable > known / 10:
         return ""
     bad = text.filter(pc.invert(pc.match_substring_regex(text, parsing.NUMBER, ignore_case=True)))
     return f" (numbers but for {unreadable} values such as {bad[0].as_py()!r}; name it a number to have those missing)"
-
-
-def _form(column: Any) -> str:
-    return "iso" if parsing.is_date(column) else parsing.date_format(parsing.words(column)) or "iso"

@@ -1,4 +1,4 @@
-"""Columns that know too much: one alone that separates the classes was probably written after the outcome."""
+"""Detection of leakage: columns that alone separate the classes were probably written after the outcome."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from apmax.data.tables import parsing
-from apmax.data.tables.columns import Category, Date
+from apmax.data import parsing
+from apmax.data.tables.columns import Category, Date, EncodingReport
 from apmax.data.tables.encoder import TableEncoder
-from apmax.data.tables.report import Report
+from apmax.metrics import auroc
 
 SUSPICIOUS = 0.999
 LEAST_POSITIVES = 5
-"""With fewer, a column separates the classes by chance."""
+"""With fewer positives a column may separate the classes by chance."""
 
 
 @dataclass(frozen=True)
 class Leak:
-    """A column and the AUROC it reaches alone, by its value or by being missing."""
+    """A column that separates the classes, its AUROC, and whether by its value or by being missing."""
 
     name: str
     auroc: float
@@ -44,7 +44,7 @@ def leaks(encoder: TableEncoder, table: Any, labels: npt.NDArray[np.float32]) ->
     for column in encoder.columns:
         values = table.column(column.name)
         if isinstance(column, Category):
-            codes = column.encode(values, Report())[0].astype(int) + 1
+            codes = column.encode(values, EncodingReport())[0].astype(int) + 1
             rates = np.bincount(codes, weights=positive) / np.maximum(np.bincount(codes), 1)
             ranks, missing = rates[codes], None
         else:
@@ -56,23 +56,11 @@ def leaks(encoder: TableEncoder, table: Any, labels: npt.NDArray[np.float32]) ->
             if scores is None or (by == "being missing" and not scores.any()):
                 continue
             known = ~np.isnan(scores)
-            # A value that is known in few rows says nothing of the others.
-            reached = auroc(scores[known], positive[known]) if known.mean() > 0.5 else 0.5
-            if max(reached, 1 - reached) >= SUSPICIOUS:
-                found.append(Leak(column.name, max(reached, 1 - reached), by))
+            # A value that is known in few rows says nothing about the others.
+            if known.mean() <= 0.5 or positive[known].all() or not positive[known].any():
+                continue
+            area = float(auroc(scores[known].astype(np.float64), positive[known]))
+            if max(area, 1 - area) >= SUSPICIOUS:
+                found.append(Leak(column.name, max(area, 1 - area), by))
                 break
     return found
-
-
-def auroc(scores: npt.NDArray[Any], positive: npt.NDArray[np.bool_]) -> float:
-    """Return the AUROC by mid-ranks, 0.5 if a class is missing.
-
-    >>> auroc(np.array([1.0, 2.0, 2.0, 3.0]), np.array([False, False, True, True]))
-    0.875
-    """
-    hits, misses = int(positive.sum()), int((~positive).sum())
-    if hits == 0 or misses == 0:
-        return 0.5
-    _, level, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    mid = np.cumsum(counts) - (counts - 1) / 2
-    return float((mid[level][positive].sum() - hits * (hits + 1) / 2) / (hits * misses))

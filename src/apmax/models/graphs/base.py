@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from apmax import validation
-from apmax.data.molecules.vocabulary import ATOM_WIDTH, BOND_WIDTH, FEATURISER_VERSION
+from apmax.data.molecules import ATOM_WIDTH, BOND_WIDTH, FEATURISER_VERSION
 from apmax.models.graphs.graph_batch import GraphBatch, read_graph_batch
 
 

@@ -61,8 +61,7 @@ class GINE(GraphNetwork):
     Bond features pass a linear layer to the width of the atom features for the first convolution, and another to the
     hidden width, shared by the second and third. ReLU after the first two convolutions.
 
-    >>> from apmax.data.molecules.building import build_chunk
-    >>> from apmax.data.molecules.batch import MoleculeBatch
+    >>> from apmax.data.molecules import MoleculeBatch, build_chunk
     >>> GINE(hidden=8)(MoleculeBatch(build_chunk(0, ["CCO", "C"]).store)).shape
     torch.Size([2])
     """

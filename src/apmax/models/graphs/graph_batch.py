@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from apmax.data.molecules.vocabulary import ATOM_FIELDS, BOND_FIELDS, dense_atoms, dense_bonds
+from apmax.data.molecules import ATOM_FIELDS, BOND_FIELDS, dense_atoms, dense_bonds
 from apmax.models.graphs.aggregation import segment_sum
 
 

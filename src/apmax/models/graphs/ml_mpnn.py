@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from apmax.data.molecules import CLIQUE_KINDS
 from apmax.data.molecules.descriptors import DESCRIPTOR_COUNT
-from apmax.data.molecules.vocabulary import CLIQUE_KINDS
 from apmax.models.graphs.aggregation import Adjacency, segment_mean
 from apmax.models.graphs.base import GraphNetwork
 from apmax.models.graphs.graph_batch import GraphBatch

@@ -97,8 +97,7 @@ class MPNN(GraphNetwork):
 
     After the first two: graph-size normalisation (division by √atoms), batch norm, ReLU.
 
-    >>> from apmax.data.molecules.building import build_chunk
-    >>> from apmax.data.molecules.batch import MoleculeBatch
+    >>> from apmax.data.molecules import MoleculeBatch, build_chunk
     >>> MPNN(hidden=8, tasks=3)(MoleculeBatch(build_chunk(0, ["CCO", "C"]).store)).shape
     torch.Size([2, 3])
     """

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from apmax import extras
-from apmax.data.tables import Report
+from apmax.data.tables import EncodingReport
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Refused:
 
 
 @dataclass
-class RowReport(Report):
+class RowReport(EncodingReport):
     """What was strange about rows, and which of them could not be read at all.
 
     Args:

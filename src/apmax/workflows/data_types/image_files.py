@@ -12,8 +12,7 @@ import numpy as np
 
 from apmax.data.caching import with_progress
 from apmax.data.images import IMAGENET, ImageDataset, ImageFolder, Normalise
-from apmax.data.images.cache import VERSION
-from apmax.data.images.decoding import FITS, Decoder, Images, decode_stream
+from apmax.data.images.decoding import DECODER_VERSION, FITS, DecodedImages, Decoder, decode_stream
 from apmax.data.images.folder import PATH
 from apmax.workflows.data_types.encoded import Encoded, Refused, RowReport, texts
 
@@ -102,14 +101,14 @@ class ImageEncoder:
             chunks, len(files), label="scoring images", size=lambda c: c.total, progress=None, extra="images"
         )
         for chunk in shown:
-            report.refuse([Refused(before + item.row, item.name, item.reason) for item in chunk.unreadable])
+            report.refuse([Refused(before + item.row, item.value, item.reason) for item in chunk.unreadable])
             report.rows += chunk.total
             if chunk.rows:
                 yield self.of(chunk)
         if files and not before and len(report.refused) == len(files):
             raise ValueError(f"{self.where.lost(files)}; {report.refused[0].reason}")
 
-    def of(self, images: Images) -> Encoded:
+    def of(self, images: DecodedImages) -> Encoded:
         """Return decoded images as a dataset."""
         return Encoded(ImageDataset(np.stack(images.pixels), normalise=self.normalise), np.array(images.rows))
 
@@ -123,7 +122,7 @@ class ImageEncoder:
             "std": list(self.normalise.std),
             "path": self.where.column,
             "ending": self.where.ending,
-            "decoder": VERSION,
+            "decoder": DECODER_VERSION,
         }
 
     def summary(self) -> dict[str, list[str]]:
@@ -137,10 +136,10 @@ def restore(table: Mapping[str, Any]) -> ImageEncoder:
     Raises:
         ValueError: Its images were decoded by another version.
     """
-    if table["decoder"] != VERSION:
+    if table["decoder"] != DECODER_VERSION:
         raise ValueError(
             f"this model was trained on images of version {table['decoder']} of the decoder, this apmax has version "
-            f"{VERSION}: train it again, or use the apmax that trained it"
+            f"{DECODER_VERSION}: train it again, or use the apmax that trained it"
         )
     normalise = Normalise(tuple(table["mean"]), tuple(table["std"]))
     where = Where(table["path"], ending=table["ending"])

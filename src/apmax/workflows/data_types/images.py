@@ -21,7 +21,7 @@ from apmax.data.images import (
     ImageFolder,
     augment_for,
     contact_sheet_of_files,
-    images_of,
+    image_dataset,
 )
 from apmax.data.images.decoding import FITS, shape_of
 from apmax.data.images.folder import PATH
@@ -85,7 +85,7 @@ def gather(table: Any, labels: Labels, data: Any, source: Any) -> Gathered:
     files = [every[row] for row in known]
     if files and not any(map(os.path.isfile, files)):
         raise ValueError(where.lost(files))
-    dataset, report = images_of(
+    dataset, report = image_dataset(
         files,
         tasks[known],
         size=data.size,
@@ -95,7 +95,7 @@ def gather(table: Any, labels: Labels, data: Any, source: Any) -> Gathered:
         unmeasured=len(every) - len(known),
         ignored=getattr(source, "ignored", ()),
     )
-    refused = [Refused(int(known[item.row]), item.name, item.reason) for item in report.unreadable]
+    refused = [Refused(int(known[item.row]), item.value, item.reason) for item in report.unreadable]
     return Gathered(dataset, known[dataset.places], report.lines(), refused)
 
 

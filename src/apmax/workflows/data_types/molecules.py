@@ -10,12 +10,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from apmax.data.molecules import FEATURISER_VERSION, MoleculeDataset, build_chunks
+from apmax.data.molecules import FEATURISER_VERSION, MoleculeDataset, Store, build_chunks, molecule_dataset, scaffolds
 from apmax.data.molecules.building import CHUNK
-from apmax.data.molecules.reading import from_table
-from apmax.data.molecules.scaffolds import scaffolds
-from apmax.data.molecules.store import Store
-from apmax.data.molecules.table import Table
 from apmax.models.graphs import GRAPH_MODELS
 from apmax.train.config import Stage
 from apmax.workflows.data_types.base import Gathered, Kind, Labels
@@ -63,7 +59,7 @@ class MoleculeEncoder:
         # Nobody asks whether a molecule that is scored was there before: that costs a sixth of the time.
         chunks = list(build_chunks(smiles, levels=self.levels, identify=False, workers=workers))
         unreadable = [item for chunk in chunks for item in chunk.unreadable]
-        report.refuse([Refused(report.rows + item.row, item.smiles, item.reason) for item in unreadable])
+        report.refuse([Refused(report.rows + item.row, item.value, item.reason) for item in unreadable])
         report.rows += len(smiles)
         stores = [chunk.store for chunk in chunks if len(chunk.store)]
         if not stores:
@@ -110,9 +106,9 @@ def fit(table: Any, data: Any, without: Sequence[str]) -> MoleculeEncoder:  # no
 def gather(table: Any, labels: Labels, data: Any, source: Any) -> Gathered:  # noqa: ARG001 - as every kind is asked
     """Return the labelled molecules of a file, read through the cache."""
     tasks = labels[:, None] if labels.ndim == 1 else labels
-    given = Table(texts(table, data.smiles or SMILES, SMILES), tasks, data.targets)
-    dataset, report = from_table(given, levels=bool(data.levels), on_error=data.on_error or "skip", workers=processes())
-    refused = [Refused(item.row, item.smiles, item.reason) for item in report.unreadable]
+    smiles, on_error = texts(table, data.smiles or SMILES, SMILES), data.on_error or "skip"
+    dataset, report = molecule_dataset(smiles, tasks, levels=bool(data.levels), on_error=on_error, workers=processes())
+    refused = [Refused(item.row, item.value, item.reason) for item in report.unreadable]
     return Gathered(dataset, dataset.table_rows, report.lines(), refused)
 
 

@@ -13,8 +13,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset
 pytest.importorskip("rdkit")
 
 from apmax import Indexed, PositiveBatchSampler
-from apmax.data.molecules.building import build_chunk
-from apmax.data.molecules.cache import featurise_all
+from apmax.data.molecules.building import build_chunk, featurise_all
 from apmax.data.molecules.dataset import MoleculeDataset
 
 SMILES = ["CCO", "c1ccccc1", "[Na+].[Cl-]", "C[C@H](N)C(=O)O", "CC1CC1C#N", "C", "C/C=C/C", "CC(C)(C)O"] * 3

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, DataLoader, Subset
 
 from apmax import Indexed
-from apmax.data.images import store as storing
-from apmax.data.images.augment import (
+from apmax.data.images import dataset as datasets
+from apmax.data.images.augmentation import (
     CIFAR,
     DRAWS,
     IMAGENET,
@@ -22,10 +22,9 @@ from apmax.data.images.augment import (
     SMALL_IMAGES,
     Augment,
     Normalise,
+    uniforms,
 )
-from apmax.data.images.dataset import ImageDataset
-from apmax.data.images.draws import uniforms
-from apmax.data.images.store import ImageStore
+from apmax.data.images.dataset import ImageDataset, ImageStore
 from apmax.train.loading import batches
 from apmax.train.scoring import predict
 
@@ -228,6 +227,7 @@ def _first_pixel(data):
     return float(data.read([1])[0, 0, 0, 0])
 
 
+@pytest.mark.slow
 def test_spawned_process_reads_the_same(tmp_path):
     np.save(tmp_path / "pixels.npy", some_pixels(4))
     data = ImageDataset(ImageStore.open(tmp_path / "pixels.npy"), augment=SMALL_IMAGES)
@@ -276,8 +276,76 @@ def test_draws_are_uniform_and_independent_of_neighbours():
 
 
 def test_mapped_pages_are_let_go_and_read_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(storing, "_RESIDENT", 5000)
+    monkeypatch.setattr(datasets, "_RESIDENT", 5000)
     np.save(tmp_path / "pixels.npy", some_pixels(6))
     store = ImageStore.open(tmp_path / "pixels.npy")
     for _ in range(3):
         assert np.array_equal(store.take([5, 0]), some_pixels(6)[[5, 0]])
+
+
+def halves(pixels):
+    """Return the left half of an image as a tensor of 0 to 1."""
+    return torch.from_numpy(pixels[:, : pixels.shape[1] // 2].copy()).permute(2, 0, 1) / 255
+
+
+def noisy(pixels):
+    return torch.rand(3, 4, 4) + float(pixels[0, 0, 0])
+
+
+def test_own_transform_replaces_augmentation_and_normalisation():
+    pixels = some_pixels(4, 6, 8)
+    data = ImageDataset(pixels, [0, 1, 0, 1], transform=halves)
+    images, labels = next(iter(DataLoader(data, batch_sampler=[[2, 0]])))
+    assert images.shape == (2, 3, 6, 4)
+    np.testing.assert_allclose(images[0].permute(1, 2, 0), pixels[2, :, :4] / 255, atol=1e-6)
+    assert labels.tolist() == [0, 0]
+    assert torch.equal(data[2][0], images[0])
+
+
+def test_transform_is_called_with_8_bit_pixels_of_one_image():
+    seen = []
+    data = ImageDataset(some_pixels(3), transform=lambda pixels: seen.append(pixels) or torch.zeros(3, 2, 2))
+    data.read([1, 2])
+    assert [(pixels.shape, pixels.dtype) for pixels in seen] == [((32, 32, 3), np.uint8)] * 2
+
+
+def test_draws_of_a_transform_depend_on_seed_epoch_and_row_alone():
+    data = ImageDataset(some_pixels(6), transform=noisy, seed=1)
+    data.set_epoch(2)
+    before = torch.random.get_rng_state()
+    together = data.read([0, 3, 5])
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert all(torch.equal(together[place], data.read([row])[0]) for place, row in enumerate([0, 3, 5]))
+    others = [
+        ImageDataset(some_pixels(6), transform=noisy, seed=2),
+        ImageDataset(some_pixels(6), transform=noisy, seed=1),
+    ]
+    others[0].set_epoch(2)
+    assert not any(torch.equal(other.read([0]), together[:1]) for other in others)
+
+
+def test_subset_and_copy_take_a_transform():
+    data = ImageDataset(some_pixels(4), [0, 1, 0, 1], augment=SMALL_IMAGES)
+    assert data.subset([1, 2], transform=halves).read([0]).shape == (1, 3, 32, 16)
+    copy = data.with_transform(halves)
+    assert (len(copy), copy.augment, copy.labels.tolist()) == (4, None, [0, 1, 0, 1])
+    assert data.subset([1]).transform is None
+
+
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        (lambda pixels: pixels, "transform must return a floating tensor .*got ndarray"),
+        (lambda pixels: torch.from_numpy(pixels), r"transform must return a floating tensor .*got torch.uint8 \(32"),
+        (lambda pixels: torch.zeros(3, 4), r"got torch.float32 \(3, 4\)"),
+        (lambda pixels: torch.zeros(3, 4, int(pixels[0, 0, 0]) + 1), "tensors of one shape"),
+    ],
+)
+def test_transform_that_returns_something_else_is_refused(transform, message):
+    with pytest.raises(ValueError, match=message):
+        ImageDataset(some_pixels(3), transform=transform).read([0, 1])
+
+
+def test_augment_and_transform_exclude_each_other():
+    with pytest.raises(ValueError, match="transform replaces augment"):
+        ImageDataset(some_pixels(3), augment=SMALL_IMAGES, transform=halves)

@@ -1,4 +1,4 @@
-"""Rows into files, chunk by chunk; the file appears under its name only when it is whole."""
+"""Writers of csv, csv.gz and parquet files in chunks; a file appears under its name only when it is complete."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from apmax import extras
-from apmax.data.tables.reading import first_line, suffix_of
+from apmax.data.reading import table_suffix
+from apmax.validation import first_line
 
 pa = extras.load("pyarrow", "tables")
 pc = extras.load("pyarrow.compute", "tables")
@@ -18,7 +19,7 @@ parquet = extras.load("pyarrow.parquet", "tables")
 
 
 class CsvWriter:
-    """Text lines. A value is quoted only where it must be, so that what was plain stays plain."""
+    """Writer of csv files; values are quoted only where necessary."""
 
     def __init__(self, path: Path, *, suffix: str, delimiter: str) -> None:
         self.file: Any = gzip.GzipFile(path, "wb", compresslevel=6) if suffix == ".csv.gz" else path.open("wb")
@@ -28,7 +29,7 @@ class CsvWriter:
     def write(self, table: Any) -> None:
         """Append the rows of a `pyarrow.Table`."""
         if not self.header_written:
-            names = quoted(pa.array(table.column_names), self.delimiter)
+            names = _quoted(pa.array(table.column_names), self.delimiter)
             self.file.write((self.delimiter.join(names.to_pylist()) + "\n").encode())
             self.header_written = True
         if table.num_rows:
@@ -42,7 +43,7 @@ class CsvWriter:
             text = pc.fill_null(pc.cast(text, pa.string()), "")
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
             raise ValueError(f"column {name!r} cannot be written as csv ({first_line(error)}): write parquet") from None
-        return quoted(text, self.delimiter)
+        return _quoted(text, self.delimiter)
 
     def close(self) -> None:
         """Finish the file."""
@@ -50,7 +51,7 @@ class CsvWriter:
 
 
 class ParquetWriter:
-    """Row groups, one for each chunk of rows."""
+    """Writer of parquet files, one row group per chunk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -72,7 +73,7 @@ class ParquetWriter:
 def open_writer(path: str | os.PathLike[str], *, delimiter: str = ",") -> Iterator[CsvWriter | ParquetWriter]:
     """Give a writer whose `write(table)` appends rows; `path` is replaced at the end, or left alone after an error."""
     path = Path(path)
-    suffix = suffix_of(path)
+    suffix = table_suffix(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.writing")
     writer = ParquetWriter(beside) if suffix == ".parquet" else CsvWriter(beside, suffix=suffix, delimiter=delimiter)
@@ -85,10 +86,10 @@ def open_writer(path: str | os.PathLike[str], *, delimiter: str = ",") -> Iterat
         beside.unlink(missing_ok=True)
 
 
-def quoted(text: Any, delimiter: str) -> Any:
-    """Return texts as csv fields: in quotes where they hold the delimiter, a quote or a line break.
+def _quoted(text: Any, delimiter: str) -> Any:
+    """Return texts as csv fields, quoted if they contain the delimiter, a quote or a line break.
 
-    >>> print(*quoted(pa.array(["plain", "a, b"]), ",").to_pylist(), sep=" | ")
+    >>> print(*_quoted(pa.array(["plain", "a, b"]), ",").to_pylist(), sep=" | ")
     plain | "a, b"
     """
     special = pc.match_substring_regex(text, f'["\\n\\r{delimiter}]')

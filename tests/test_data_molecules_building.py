@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import multiprocessing
 import os
 from dataclasses import fields
@@ -12,12 +11,10 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from apmax.data.molecules import cache as caching
-from apmax.data.molecules.building import build_chunks, ordered
-from apmax.data.molecules.cache import content_key, featurise_all
+from apmax.data.molecules import building
+from apmax.data.molecules.building import build_chunks, featurise_all, molecule_cache_key, ordered
 from apmax.data.molecules.reading import read_molecules
 from apmax.data.molecules.store import Ragged, Store
-from apmax.data.molecules.table import read_table, stream
 
 SMILES = ["CCO", "c1ccccc1", "C(C", "[Na+].[Cl-]", "C[C@H](N)C(=O)O", "OCC", "CC1CC1C#N"]
 
@@ -71,23 +68,24 @@ def test_chunks_and_processes_do_not_change_the_store():
 
 def test_second_reading_does_not_read_molecules(tmp_path, monkeypatch):
     featurise_all(SMILES, tmp_path)
-    monkeypatch.setattr(caching, "build_chunks", None)
+    monkeypatch.setattr(building, "build_chunks", None)
     assert len(featurise_all(SMILES, tmp_path).store) == 6
 
 
 def test_key_depends_on_content_and_featuriser(monkeypatch):
-    key = content_key(SMILES)
-    assert key != content_key(SMILES[:-1])
-    assert key != content_key(["CCOc1ccccc1", *SMILES[2:]])
-    assert key != content_key(SMILES, levels=True)
-    monkeypatch.setattr(caching, "FEATURISER_VERSION", caching.FEATURISER_VERSION + 1)
-    assert key != content_key(SMILES)
+    key = molecule_cache_key(SMILES)
+    assert key != molecule_cache_key(SMILES[:-1])
+    assert key != molecule_cache_key(["CCOc1ccccc1", *SMILES[2:]])
+    assert key != molecule_cache_key(SMILES, levels=True)
+    monkeypatch.setattr(building, "FEATURISER_VERSION", building.FEATURISER_VERSION + 1)
+    assert key != molecule_cache_key(SMILES)
 
 
 def _build(folder):
     return len(featurise_all(SMILES * 20, folder).store)
 
 
+@pytest.mark.slow
 def test_concurrent_writers_leave_one_whole_cache(tmp_path):
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         assert pool.map(_build, [str(tmp_path)] * 4) == [120] * 4
@@ -95,15 +93,15 @@ def test_concurrent_writers_leave_one_whole_cache(tmp_path):
 
 
 def test_loser_of_the_race_discards_its_own(tmp_path, monkeypatch):
-    original = caching.build_chunks
+    original = building.build_chunks
 
     def overtaken(smiles, **options):
         if not any(entry.name.startswith("molecules-") for entry in tmp_path.iterdir()):
-            monkeypatch.setattr(caching, "build_chunks", original)
+            monkeypatch.setattr(building, "build_chunks", original)
             featurise_all(smiles, tmp_path)
         return original(smiles, **options)
 
-    monkeypatch.setattr(caching, "build_chunks", overtaken)
+    monkeypatch.setattr(building, "build_chunks", overtaken)
     assert len(featurise_all(SMILES, tmp_path).store) == 6
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -113,7 +111,7 @@ def test_failed_build_leaves_nothing(tmp_path, monkeypatch):
         raise MemoryError
         yield
 
-    monkeypatch.setattr(caching, "build_chunks", broken)
+    monkeypatch.setattr(building, "build_chunks", broken)
     with pytest.raises(MemoryError):
         featurise_all(SMILES, tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -150,48 +148,3 @@ def test_report_names_duplicates_and_conflicts(tmp_path):
     assert data.table_rows.tolist() == [0, 1, 2, 3]
     assert data.labels.tolist() == [1, 0, 0, 0]
     assert len(report.lines()) == 4
-
-
-def test_gzip_and_byte_order_mark_are_read(tmp_path):
-    file = tmp_path / "a.csv.gz"
-    with gzip.open(file, "wt", encoding="utf-8-sig") as stream_:
-        stream_.write('smiles,a,b\nC,1,\n"CC",true,0.0\n\n')
-    table = read_table(file, targets=["a", "b"])
-    assert table.smiles == ["C", "CC"]
-    assert np.array_equal(table.labels, [[1, np.nan], [1, 0]], equal_nan=True)
-
-
-def test_smi_takes_the_first_word(tmp_path):
-    file = tmp_path / "a.smi"
-    file.write_text("CCO ethanol\n\nCC\tethane gas\n")
-    assert read_table(file).smiles == ["CCO", "CC"]
-
-
-def test_parquet_is_read(tmp_path):
-    arrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    table = arrow.table({"smiles": ["C", "CC"], "active": [1, None]})
-    parquet.write_table(table, tmp_path / "a.parquet")
-    found = read_table(tmp_path / "a.parquet", targets=["active"])
-    assert found.smiles == ["C", "CC"]
-    assert np.array_equal(found.labels, [[1], [np.nan]], equal_nan=True)
-
-
-@pytest.mark.parametrize(
-    ("content", "targets", "message"),
-    [
-        ("smiles,active\nC,2\n", ["active"], "active must be 0, 1 or empty .* got '2' in row 0"),
-        ("smiles,active\nC,1\n", ["actve"], "did you mean 'active'"),
-        ("smiles,active\nC\n", ["active"], "row 0 has 1 cells"),
-    ],
-)
-def test_bad_table_is_an_error_that_says_where(tmp_path, content, targets, message):
-    (tmp_path / "a.csv").write_text(content)
-    with pytest.raises(ValueError, match=message):
-        read_table(tmp_path / "a.csv", targets=targets)
-
-
-def test_unknown_kind_of_file_is_refused(tmp_path):
-    (tmp_path / "a.xlsx").write_text("")
-    with pytest.raises(ValueError, match="must end in"):
-        list(stream(tmp_path / "a.xlsx", ["smiles"]))

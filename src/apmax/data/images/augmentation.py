@@ -1,4 +1,7 @@
-"""Augmentation of whole batches, each image by its own draws."""
+"""Seeded augmentation and normalisation of batches of images.
+
+The random numbers of an image are a function of (seed, epoch, row): the same in every process and after a resume.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,48 @@ from torch import Tensor, nn
 from apmax import validation
 
 Draws = npt.NDArray[np.float64]
-# Every purpose has its column, so that switching one on or off leaves the others' draws as they were.
+# Every operation has its column, so that switching one on or off does not change the draws of the others.
 _TOP, _LEFT, _FLIP, _UPSIDE, _AREA, _ASPECT, _BRIGHTNESS, _CONTRAST, _SATURATION = range(9)
 DRAWS = 9
 _GREY = (0.299, 0.587, 0.114)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+def uniforms(seed: int, epoch: int, rows: npt.ArrayLike, count: int) -> Draws:
+    """Return `count` random numbers in [0, 1) for each row, (rows, count), by the chained finaliser of splitmix64.
+
+    Column k of a row depends on (seed, epoch, row, k) only, not on the other rows and not on `count`.
+
+    >>> uniforms(0, 1, [5, 6], 2).round(3).tolist() == uniforms(0, 1, [6, 5], 3)[::-1, :2].round(3).tolist()
+    True
+    """
+    mask = (1 << 64) - 1
+    state = _mix(_GOLDEN ^ np.array([seed & mask], dtype=np.uint64))
+    state = _mix(state ^ np.array([epoch & mask], dtype=np.uint64))
+    state = _mix(state ^ np.asarray(rows, dtype=np.int64).astype(np.uint64))
+    table = _mix(state[:, None] ^ np.arange(count, dtype=np.uint64))
+    # A double holds 53 bits.
+    numbers: Draws = (table >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return numbers
+
+
+def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    values = values + _GOLDEN
+    values = (values ^ (values >> np.uint64(30))) * _FIRST
+    values = (values ^ (values >> np.uint64(27))) * _SECOND
+    mixed: npt.NDArray[np.uint64] = values ^ (values >> np.uint64(31))
+    return mixed
 
 
 @dataclass(frozen=True)
 class Augment:
-    """What is done to a training image at random.
+    """Random changes of training images.
 
     Args:
         pad: Pad by that many black pixels on each side and crop to the old size.
         flip: Mirror left and right, half of the time.
-        upside_down: Mirror top and bottom, half of the time; for images that have no upright, as of skin.
+        upside_down: Mirror top and bottom, half of the time; for images without an upright direction, such as of skin.
         area: Crop a rectangle of a share of the area between these, and resize it to the old size.
         aspect: The rectangle's width / height lies between these, relative to the image's.
         brightness: The image is multiplied by a factor between 1 ± this.
@@ -62,7 +93,7 @@ class Augment:
                 raise ValueError("pad and area are two ways to crop: give one of them")
 
     def geometry(self, images: Tensor, draws: Draws) -> Tensor:
-        """Return crops and mirror images of uint8 images (B, H, W, channels), a new tensor of that shape."""
+        """Crop and mirror uint8 images (B, H, W, channels); return a new tensor of that shape."""
         if self.area is not None:
             moved = self._resized(images, draws)
         else:
@@ -135,7 +166,7 @@ class Augment:
 
 @dataclass(frozen=True)
 class Normalise:
-    """From 0 … 255 to (value / 255 − mean) / std, per channel.
+    """Normalisation per channel: (value / 255 − mean) / std of values of 0 to 255.
 
     >>> Normalise((0.5,), (0.25,))(torch.tensor([[[[0.0], [255.0]]]])).flatten()
     tensor([-2.,  2.])
@@ -181,10 +212,10 @@ def _line(normalise: Normalise, width: int) -> tuple[Tensor, Tensor]:
 
 
 CIFAR = Normalise((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
-"""The paper's."""
+"""Mean and deviation of the paper's experiments."""
 IMAGENET = Normalise((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-"""What networks pre-trained on ImageNet expect."""
+"""Mean and deviation for networks pre-trained on ImageNet."""
 SMALL_IMAGES = Augment(pad=4)
-"""The paper's at 32×32: a crop after padding by 4, and a mirror image."""
+"""The paper's augmentation at 32×32: a crop after padding by 4, and mirror images."""
 LARGE_IMAGES = Augment(area=(0.5, 1.0), brightness=0.2, contrast=0.2, saturation=0.2)
-"""A crop of at least half of the image, a mirror image, and somewhat other colours."""
+"""Crops of at least half of the image, mirror images, and changes of colour."""

@@ -1,4 +1,4 @@
-"""Where data sets are: a folder (`APMAX_DATA`), or their public home."""
+"""Location and download of published data sets: a folder (`APMAX_DATA`), or a public address."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def locate(
     Args:
         name: Path below the folder, such as "hiv/hiv.csv.gz".
         data_dir: The folder; by default `APMAX_DATA`.
-        url: Its public home.
-        verify: Raises if the file's content is not what it should be; a download that fails it is discarded.
+        url: Its public address.
+        verify: Raises if the content of a download is wrong, which is then discarded.
         download: Whether the network may be used.
 
     Raises:
@@ -53,7 +53,7 @@ def locate(
 
 
 def fetch(url: str, path: Path, *, verify: Callable[[Path], None] | None = None) -> None:
-    """Download `url` to `path`, whole and verified or not at all.
+    """Download `url` to `path`, complete and verified or not at all.
 
     Raises:
         FileNotFoundError: The download failed.
@@ -61,7 +61,7 @@ def fetch(url: str, path: Path, *, verify: Callable[[Path], None] | None = None)
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
     try:
-        # The same name, for its ending says what kind of file it is.
+        # The same name, since its ending gives the format.
         part = beside / path.name
         try:
             with urllib.request.urlopen(url, timeout=_SECONDS) as answer, part.open("wb") as file:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812
 
-from apmax.models.images import MODELS, load_pretrained, resnet18, resnet34
+from apmax.models.images import MODELS, ResNet, build_image_model, load_pretrained, resnet18, resnet34
 from apmax.train.heads import head_of, reset
 
 
@@ -185,3 +187,87 @@ def test_the_order_of_the_channels_in_memory_does_not_matter():
     expected = model(images)
     torch.testing.assert_close(model(images.contiguous(memory_format=torch.channels_last)), expected)
     torch.testing.assert_close(model.to(memory_format=torch.contiguous_format)(images), expected)
+
+
+class MeanColour(torch.nn.Module):
+    def __init__(self, num_outputs, *, squeeze=False):
+        super().__init__()
+        self.fc, self.squeeze = torch.nn.Linear(3, num_outputs), squeeze
+
+    def forward(self, images):
+        scores = self.fc(images.mean((2, 3)))
+        return scores[:, 0] if self.squeeze else scores
+
+
+class RaisesInForward(torch.nn.Module):
+    def forward(self, images):
+        raise RuntimeError("images must be 77×77\nand more")
+
+
+@pytest.fixture
+def builders(monkeypatch):
+    """Make an importable module `my_networks` of a user's builders."""
+    module = SimpleNamespace(
+        MeanColour=MeanColour,
+        positional=lambda outputs: MeanColour(outputs),
+        number=lambda tasks: 3,
+        wrong=lambda tasks: MeanColour(7),
+        fails=lambda tasks: RaisesInForward(),
+        constant=4,
+    )
+    monkeypatch.setitem(sys.modules, "my_networks", module)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_built_in_network_is_built_by_name(name):
+    model = build_image_model(name, 2, width=4, stem="small")
+    assert isinstance(model, ResNet)
+    assert (model.tasks, model.stem) == (2, "small")
+
+
+@pytest.mark.parametrize("name", ["my_networks:MeanColour", "my_networks:positional"])
+@pytest.mark.parametrize("tasks", [1, 4])
+def test_own_builder_is_called_with_the_number_of_outputs(builders, name, tasks):
+    model = build_image_model(name, tasks, size=32)
+    assert isinstance(model, MeanColour)
+    assert model.fc.out_features == tasks
+    assert model.training
+
+
+def test_options_reach_the_own_builder(builders):
+    assert build_image_model("my_networks:MeanColour", size=32, squeeze=True)(torch.zeros(5, 3, 8, 8)).shape == (5,)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no_such_module:build", "model: no_such_module:build cannot be loaded: No module named 'no_such_module'"),
+        ("my_networks:nothing", "model: .* has no callable 'nothing'"),
+        ("my_networks:constant", "model: .* has no callable 'constant'"),
+        ("my_networks:number", "model: my_networks:number must return a torch.nn.Module, got int"),
+        ("my_networks:wrong", r"model: my_networks:wrong must return scores of shape \(B,\) or \(B, 1\), got \(2, 7\)"),
+        ("my_networks:fails", r"cannot score images of shape \(2, 3, 32, 32\): images must be 77×77$"),
+        ("resnet19", "model must be one of resnet18, resnet34"),
+    ],
+)
+def test_unusable_network_is_an_error_that_names_the_argument(builders, monkeypatch, name, message):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(ValueError, match=message):
+        build_image_model(name, size=32)
+
+
+@pytest.mark.parametrize("name", ["tiny", "timm:tiny"])
+def test_timm_model_is_built_with_as_many_classes_as_tasks(monkeypatch, name):
+    timm = SimpleNamespace(
+        is_model=lambda name: name == "tiny", create_model=lambda name, num_classes, **options: MeanColour(num_classes)
+    )
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    assert build_image_model(name, 3, size=32)(torch.zeros(2, 3, 8, 8)).shape == (2, 3)
+    with pytest.raises(ValueError, match="timm has no model 'huge'"):
+        build_image_model("timm:huge")
+
+
+def test_timm_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install apmax\[timm\]"):
+        build_image_model("timm:tiny")

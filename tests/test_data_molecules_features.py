@@ -7,9 +7,9 @@ import torch
 
 Chem = pytest.importorskip("rdkit.Chem")
 
-from apmax.data.molecules.batch import MoleculeBatch  # noqa: E402
 from apmax.data.molecules.building import build_chunk  # noqa: E402
-from apmax.data.molecules.featurise import featurise, read  # noqa: E402
+from apmax.data.molecules.dataset import MoleculeBatch  # noqa: E402
+from apmax.data.molecules.featurise import featurise, parse_smiles  # noqa: E402
 from apmax.data.molecules.vocabulary import ATOM_WIDTH, BOND_WIDTH, dense_atoms, dense_bonds  # noqa: E402
 
 SMILES = [
@@ -60,16 +60,16 @@ def reference_bond(bond):
 
 @pytest.mark.parametrize("smiles", SMILES)
 def test_dense_atoms_are_the_papers_one_hots(smiles):
-    molecule = read(smiles)
+    molecule = parse_smiles(smiles)
     expected = torch.tensor([reference_atom(atom) for atom in molecule.GetAtoms()])
     found = dense_atoms(torch.tensor(featurise(molecule).atoms))
     assert found.shape == (molecule.GetNumAtoms(), ATOM_WIDTH) == (molecule.GetNumAtoms(), 133)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("smiles", [text for text in SMILES if read(text).GetNumBonds()])
+@pytest.mark.parametrize("smiles", [text for text in SMILES if parse_smiles(text).GetNumBonds()])
 def test_dense_bonds_are_the_papers_one_hots(smiles):
-    molecule = read(smiles)
+    molecule = parse_smiles(smiles)
     expected = torch.tensor([reference_bond(bond) for bond in molecule.GetBonds()])
     found = dense_bonds(torch.tensor(featurise(molecule).bonds))
     assert found.shape[1] == BOND_WIDTH == 14
@@ -88,13 +88,13 @@ def test_batch_holds_every_bond_in_both_directions():
         ("C(C", "extra open parentheses"),
         ("CN(C)(C)(C)C", "valence"),
         ("c1cccc1", "kekulize"),
-        ("", "no atoms"),
+        ("", "no SMILES"),
         ("not a molecule", "SMILES Parse Error"),
     ],
 )
 def test_unreadable_molecule_is_reported_with_rdkits_reason(smiles, reason):
     with pytest.raises(ValueError, match=f"(?i){reason}"):
-        read(smiles)
+        parse_smiles(smiles)
 
 
 def test_rdkit_writes_nothing_to_the_terminal(capfd):

@@ -7,13 +7,14 @@ import pytest
 
 pytest.importorskip("rdkit")
 
+from apmax.data.molecules import featurise_all
 from apmax.data.molecules.descriptors import (
     DESCRIPTOR_NAMES,
     QUANTILES,
     normalise_descriptors,
     raw_descriptors,
 )
-from apmax.data.molecules.featurise import read
+from apmax.data.molecules.featurise import parse_smiles
 
 
 def test_there_are_200_descriptors_in_alphabetical_order():
@@ -23,7 +24,7 @@ def test_there_are_200_descriptors_in_alphabetical_order():
 
 def test_descriptors_are_shares_of_the_reference_population():
     table = normalise_descriptors(
-        [raw_descriptors(read(text)) for text in ("C", "CCO", "c1ccccc1C(=O)NCCN", "C" * 200)]
+        [raw_descriptors(parse_smiles(text)) for text in ("C", "CCO", "c1ccccc1C(=O)NCCN", "C" * 200)]
     )
     assert table.min() >= 0
     assert table.max() <= 1
@@ -52,8 +53,8 @@ def test_unknown_descriptor_is_one_half_and_an_infinite_one_is_an_end():
 def test_descriptastorus_normalisation_is_that_packages():
     module = pytest.importorskip("descriptastorus.descriptors.rdNormalizedDescriptors")
     texts = ["CCO", "CCCCCCCCO", "c1ccccc1C(=O)NCCN", "CC(C)(C)c1ccc(O)cc1", "O=S(=O)(c1ccncc1)N1CCCC1"]
-    expected = [module.RDKit2DNormalized().calculateMol(read(text), text) for text in texts]
-    raw = [raw_descriptors(read(text), normalisation="descriptastorus") for text in texts]
+    expected = [module.RDKit2DNormalized().calculateMol(parse_smiles(text), text) for text in texts]
+    raw = [raw_descriptors(parse_smiles(text), normalisation="descriptastorus") for text in texts]
     found = normalise_descriptors(raw, normalisation="descriptastorus")
     np.testing.assert_allclose(found, np.array(expected, dtype=float), atol=1e-6)
 
@@ -66,3 +67,19 @@ def test_descriptastorus_normalisation_of_an_unknown_descriptor_is_zero():
 def test_unknown_normalisation_is_an_error():
     with pytest.raises(ValueError, match="normalisation"):
         normalise_descriptors(np.zeros((1, 200)), normalisation="ranks")
+
+
+def test_data_sets_of_the_two_normalisations_differ_in_their_descriptors_alone(tmp_path):
+    pytest.importorskip("descriptastorus.descriptors.rdNormalizedDescriptors")
+    ours, theirs = (
+        featurise_all(["CCO", "c1ccccc1"], tmp_path, levels=True, normalisation=normalisation).store
+        for normalisation in ("quantiles", "descriptastorus")
+    )
+    assert ours.directory != theirs.directory
+    np.testing.assert_array_equal(ours.levels.members.values, theirs.levels.members.values)
+    expected = normalise_descriptors(
+        [raw_descriptors(parse_smiles(text), normalisation="descriptastorus") for text in ("CCO", "c1ccccc1")],
+        normalisation="descriptastorus",
+    )
+    np.testing.assert_array_equal(theirs.levels.descriptors, expected)
+    assert not np.array_equal(ours.levels.descriptors, expected)

@@ -1,4 +1,4 @@
-"""What is written in a column: missing values, numbers, dates, words. Arrow in, numpy (or Arrow text) out."""
+"""Values of text columns: missing values, numbers, dates and words, from Arrow arrays to numpy or Arrow text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pc = extras.load("pyarrow.compute", "tables")
 Numbers = npt.NDArray[np.float64]
 
 MISSING = ("", "?", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none", "nat")
-"""What stands for a missing value in text, in any case."""
+"""Texts for a missing value, in any case."""
 
 DATE_FORMATS = ("iso", "iso with zone", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y")
 """In the order in which they are tried; the first that reads every value is taken."""
@@ -24,7 +24,7 @@ NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(inf|infinity)$"
 
 
 def is_text(column: Any) -> bool:
-    """Tell whether a column holds words: text, categories of text, or booleans."""
+    """Return whether a column has the type of words: text, categories of text, or booleans."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     return bool(
         pa.types.is_string(kind)
@@ -35,26 +35,26 @@ def is_text(column: Any) -> bool:
 
 
 def is_number(column: Any) -> bool:
-    """Tell whether a column holds numbers by its type."""
+    """Return whether a column has the type of numbers."""
     kind = column.type
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def is_date(column: Any) -> bool:
-    """Tell whether a column holds dates by its type."""
+    """Return whether a column has the type of dates."""
     return bool(pa.types.is_date(column.type) or pa.types.is_timestamp(column.type))
 
 
 def words(column: Any) -> Any:
     """Return a column as one array of text, trimmed, null where missing.
 
-    Whole numbers lose a trailing ".0" and booleans are lower case, so that one value is one word whichever kind of
-    file it came from.
+    Whole numbers lose a trailing ".0" and booleans are lower case, so that one value is one word in every
+    file format.
 
     >>> words(pa.array([1.0, 2.0, None])).to_pylist(), words(pa.array([" a", "N/A", "True"])).to_pylist()
     (['1', '2', None], ['a', None, 'true'])
     """
-    array = flat(column)
+    array = flatten_column(column)
     if pa.types.is_floating(array.type):
         array = pc.if_else(pc.is_finite(array), array, None)
         if bool(pc.all(pc.equal(pc.round(array), array)).as_py()):
@@ -72,7 +72,7 @@ def numbers(column: Any) -> tuple[Numbers, int]:
     >>> values.tolist(), unreadable
     ([1.0, 2.5, nan, nan], 1)
     """
-    array, unreadable = flat(column), 0
+    array, unreadable = flatten_column(column), 0
     if is_text(array):
         try:
             array = pc.cast(array, pa.float64())
@@ -94,7 +94,7 @@ def seconds(column: Any, form: str) -> tuple[Numbers, int]:
     >>> seconds(pa.array(["1970-01-02", ""]), "iso")
     (array([86400.,    nan]), 0)
     """
-    array = flat(column)
+    array = flatten_column(column)
     if is_date(array):
         moments = pc.cast(array, pa.timestamp("us"), safe=False)
         unreadable = 0
@@ -109,6 +109,33 @@ def seconds(column: Any, form: str) -> tuple[Numbers, int]:
     return np.where(np.isnan(values), np.nan, values), unreadable
 
 
+def timestamps(column: Any) -> Numbers:
+    """Return a column of dates, or of numbers that count time, as float64; NaN where missing or not readable.
+
+    >>> timestamps(pa.array(["1970-01-02", ""])).tolist(), timestamps(pa.array(["2019", "2020"])).tolist()
+    ([86400.0, nan], [2019.0, 2020.0])
+    """
+    if not is_date(column):
+        values, unreadable = numbers(column)
+        if unreadable == 0:
+            return values
+    return seconds(column, column_date_format(column))[0]
+
+
+def column_date_format(column: Any) -> str:
+    """Return the date format of a column, "iso" where it has none."""
+    return "iso" if is_date(column) else date_format(words(column)) or "iso"
+
+
+def cells(column: Any) -> list[str]:
+    """Return the trimmed texts of a column, "" where a cell is empty.
+
+    >>> cells(pa.array([" CCO", None]))
+    ['CCO', '']
+    """
+    return [(cell or "").strip() for cell in flatten_column(column).cast(pa.string()).to_pylist()]
+
+
 def date_format(text: Any) -> str | None:
     """Return the first of DATE_FORMATS that reads every word of `text`, or None.
 
@@ -117,13 +144,13 @@ def date_format(text: Any) -> str | None:
     """
     distinct = pc.drop_null(pc.unique(text))
     for form in DATE_FORMATS:
-        # A few first: most columns are no dates, and that is seen at once.
+        # A few first: most columns are not dates.
         if len(distinct) and all(_moments(part, form).null_count == 0 for part in (distinct[:20], distinct)):
             return form
     return None
 
 
-def flat(column: Any) -> Any:
+def flatten_column(column: Any) -> Any:
     """Return a column as one plain array: chunks joined, categories written out."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
@@ -138,10 +165,10 @@ def _moments(text: Any, form: str) -> Any:
         text = pc.if_else(pc.match_substring_regex(text, pattern), text, None)
         try:
             return pc.cast(text, kind)
-        except pa.ArrowInvalid:  # the 31st of February: shaped like a date and none
+        except pa.ArrowInvalid:  # such as the 31st of February
             return pc.cast(pa.array([_one(value, kind) for value in text.to_pylist()], kind), pa.timestamp("us"))
     parsed = pc.strptime(text, format=form, unit="us", error_is_null=True)
-    # A year of two digits, or more text after the date, is not what the format says.
+    # Neither years of two digits nor text after the date.
     shaped = pc.match_substring_regex(text, r"^(\d{4}/\d{1,2}/\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{4})$")
     return pc.if_else(shaped, parsed, None)
 

@@ -1,4 +1,4 @@
-"""Column types, missing values, encoding, target, leakage and splits of tables."""
+"""Tables: kinds of columns, missing values, encoding, leakage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apmax.data.tables import Report, TableEncoder, Target, by_group, by_time, leaks, stratified
+from apmax.data.tables import EncodingReport, TableEncoder, leaks
 from apmax.data.tables.columns import Scale
 from apmax.data.tables.inference import kind_of
 from apmax.models.tables import MODELS, OneHot
@@ -137,7 +137,7 @@ def test_categories_are_coded_by_frequency_then_rare_then_missing():
 
 
 def test_unseen_category_is_reported_and_a_rare_one_is_not():
-    report = Report()
+    report = EncodingReport()
     categories().encode(table(city=["ulm", "paris", "paris", "bern"]), report)
     assert report.unseen == {"city": {"paris": 2}}
 
@@ -149,7 +149,7 @@ def test_unseen_category_is_no_category_where_training_had_no_rare_ones():
 
 def test_absent_column_is_reported_and_encoded_as_missing():
     train = table(x=["1", "2", "", "4"], city=["a", "b", None, "a"], d=["2024-01-01", "2024-02-01", None, "2024-01-01"])
-    encoder, report = TableEncoder.fit(train), Report()
+    encoder, report = TableEncoder.fit(train), EncodingReport()
     assert torch.equal(encoder.encode(table(other=["1"], x=[""]), report), encoder.encode(train.slice(2, 1)))
     assert report.absent == ["city", "d"]
 
@@ -160,7 +160,7 @@ def test_table_without_any_known_column_is_refused():
 
 
 def test_unreadable_number_is_counted_and_counts_as_missing():
-    encoder, report = TableEncoder.fit(table(x=["1", "2", "2", "5"])), Report()
+    encoder, report = TableEncoder.fit(table(x=["1", "2", "2", "5"])), EncodingReport()
     assert encoder.encode(table(x=["many", "2"]), report).tolist() == [[0], [0]]
     assert report.unreadable == {"x": 1}
 
@@ -195,50 +195,6 @@ def test_encoding_in_chunks_equals_encoding_at_once():
     assert torch.equal(torch.cat(parts), encoder.encode(train))
 
 
-@pytest.mark.parametrize(
-    ("values", "positive"),
-    [
-        (["0", "1"], "1"),
-        ([0, 1], "1"),
-        ([0.0, 1.0, None], "1"),
-        (["0.0", "1.0"], "1"),
-        ([-1, 1], "1"),
-        (["Yes", "no"], "yes"),
-        ([True, False], "true"),
-        (["TRUE", "False"], "true"),
-    ],
-)
-def test_target_that_says_itself_which_is_positive(values, positive):
-    target = Target.fit("y", pa.array(values))
-    assert target.positive == positive
-    assert np.nansum(target.labels(pa.array(values))) == 1
-
-
-def test_target_with_other_words_asks_which_is_positive():
-    with pytest.raises(ValueError, match=r"'good' \(2 rows\), 'bad' \(1 rows\): say which is positive"):
-        Target.fit("y", pa.array(["good", "bad", "good"]))
-
-
-def test_positive_value_can_be_named():
-    assert Target.fit("y", pa.array(["good", "bad"]), positive="Bad").labels(pa.array(["bad", "good"])).tolist() == [
-        1,
-        0,
-    ]
-
-
-@pytest.mark.parametrize("values", [["0", "1", "2"], ["1", "1"], ["", None], [0.5, 1.0, 0.25]])
-def test_target_that_is_not_binary_is_refused_with_the_values_found(values):
-    with pytest.raises(ValueError, match="two different values, got") as caught:
-        Target.fit("y", pa.array(values))
-    if values[0]:
-        assert str(values[0]) in str(caught.value)
-
-
-def test_third_value_of_the_target_is_refused_later_too():
-    with pytest.raises(ValueError, match=r"got 'maybe' \(1 rows\)"):
-        Target("y", "yes", "no").labels(pa.array(["yes", "maybe"]))
-
-
 def noise(rows=400):
     return np.random.default_rng(0).normal(size=rows)
 
@@ -266,47 +222,6 @@ def test_strong_honest_column_is_no_leak():
     labels = (np.arange(400) % 20 == 0).astype(np.float32)
     rows = table(good=labels * 2 + noise())
     assert leaks(TableEncoder.fit(rows), rows, labels) == []
-
-
-@given(st.integers(2, 40), st.integers(2, 400), st.floats(0.05, 0.95), st.integers(0, 3))
-def test_stratified_split_is_a_partition_with_the_share_of_each_class(positives, negatives, share, seed):
-    labels = np.random.default_rng(seed).permutation([1] * positives + [0] * negatives)
-    train, valid = stratified(labels, share, seed=seed)
-    assert np.array_equal(np.sort(np.concatenate([train, valid])), np.arange(len(labels)))
-    for count, value in ((positives, 1), (negatives, 0)):
-        held = (labels[valid] == value).sum()
-        assert 1 <= held <= count - 1
-        assert abs(held - share * count) <= 1
-
-
-@given(st.integers(0, 10**6))
-def test_no_group_is_on_both_sides_and_both_classes_come_near_their_share(seed):
-    generator = np.random.default_rng(seed)
-    groups = generator.integers(0, 60, 1000)
-    labels = (generator.random(1000) < 0.1).astype(int)
-    train, valid = by_group(labels, groups, 0.2, seed=seed)
-    assert not set(groups[train]) & set(groups[valid])
-    assert len(train) + len(valid) == 1000
-    assert 0.1 < labels[valid].sum() / labels.sum() < 0.3
-    assert 0.1 < len(valid) / 1000 < 0.3
-
-
-def test_every_row_held_out_by_time_is_later_than_every_other():
-    times = np.random.default_rng(0).integers(0, 50, 500).astype(float)
-    labels = np.arange(500) % 3 == 0
-    train, valid = by_time(labels, times, 0.2)
-    assert times[train].max() < times[valid].min()
-    assert 0.15 < len(valid) / 500 < 0.25
-
-
-def test_missing_time_is_refused():
-    with pytest.raises(ValueError, match="1 of 3"):
-        by_time(np.array([1, 0, 1]), np.array([1.0, np.nan, 2.0]), 0.5)
-
-
-def test_split_that_leaves_a_side_without_positives_is_refused():
-    with pytest.raises(ValueError, match="no positive row to choose by"):
-        by_time(np.array([1, 0, 0, 0]), np.arange(4.0), 0.5)
 
 
 def test_one_hot_equals_a_loop():

@@ -1,4 +1,4 @@
-"""Folders and tables of pictures: decoded once, nothing lost in silence."""
+"""Folders and tables of images: decoded once, unreadable ones reported."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ import pytest
 pytest.importorskip("PIL")
 from PIL import Image
 
-from apmax.data.images import cache as caching
 from apmax.data.images import decoding
-from apmax.data.images.augment import LARGE_IMAGES, SMALL_IMAGES
-from apmax.data.images.cache import content_key, decode_all
-from apmax.data.images.decoding import Decoder, WriteChunk, write_chunks
-from apmax.data.images.reading import augment_for, images_of, read_csv, read_folder
-from apmax.data.images.sets import DATASETS
-from apmax.data.images.skin import HAM10000_FILE, ham10000, melanoma
+from apmax.data.images.augmentation import LARGE_IMAGES, SMALL_IMAGES
+from apmax.data.images.decoding import Decoder, WriteChunk, decode_all, image_cache_key, write_chunks
+from apmax.data.images.reading import augment_for, image_dataset, read_csv, read_folder
+from apmax.data.images.sets import HAM10000_FILE, IMAGE_SETS, ham10000, melanoma
 
 REAL = Path(os.environ.get("APMAX_DATA", "/nowhere"))
 
@@ -72,19 +69,19 @@ def test_every_chunk_is_written_to_its_place(tmp_path, monkeypatch, workers):
 
 def test_key_depends_on_files_size_and_version(tmp_path, monkeypatch):
     files = some_files(tmp_path)
-    key = content_key(files, Decoder(8))
-    assert key == content_key(files, Decoder(8))
+    key = image_cache_key(files, Decoder(8))
+    assert key == image_cache_key(files, Decoder(8))
     others = [
-        content_key(files[::-1], Decoder(8)),
-        content_key(files, Decoder(9)),
-        content_key(files, Decoder(8, "crop")),
+        image_cache_key(files[::-1], Decoder(8)),
+        image_cache_key(files, Decoder(9)),
+        image_cache_key(files, Decoder(8, "crop")),
     ]
     os.utime(files[0], ns=(1, 1))
-    others.append(content_key(files, Decoder(8)))
+    others.append(image_cache_key(files, Decoder(8)))
     Path(files[0]).unlink()
-    others.append(content_key(files, Decoder(8)))
-    monkeypatch.setattr(caching, "VERSION", caching.VERSION + 1)
-    others.append(content_key(files, Decoder(8)))
+    others.append(image_cache_key(files, Decoder(8)))
+    monkeypatch.setattr(decoding, "DECODER_VERSION", decoding.DECODER_VERSION + 1)
+    others.append(image_cache_key(files, Decoder(8)))
     assert len({key, *others}) == 7
 
 
@@ -104,7 +101,7 @@ def test_unreadable_images_are_all_named(tmp_path):
         str(tmp_path / "text.png"),
     ]
     (tmp_path / "text.png").write_text("no image")
-    reasons = r".*cut.jpg \(.*truncated.*gone.png \(no such file\); .*text.png \(cannot identify"
+    reasons = r".*cut.jpg' \(.*truncated.*gone.png' \(no such file\); .*text.png' \(cannot identify"
     with pytest.raises(ValueError, match="3 of 8 images cannot be read: " + reasons):
         decode_all(files, 8, cache=tmp_path / "cache")
 
@@ -113,11 +110,11 @@ def test_skipped_images_are_reported_and_the_rest_keeps_its_labels(tmp_path):
     files = some_files(tmp_path)
     files[1] = broken(tmp_path / "cut.jpg")
     labels = np.array([[1], [1], [0], [0], [1]], np.float32)
-    data, report = images_of(files, labels, size=8, cache=tmp_path / "cache", on_error="skip")
+    data, report = image_dataset(files, labels, size=8, cache=tmp_path / "cache", on_error="skip")
     assert data.names == [files[row] for row in (0, 2, 3, 4)]
     assert data.labels.tolist() == [1, 0, 0, 1]
     assert [int(red) for red in data.store.take(data.places)[:, 0, 0, 0]] == [0, 20, 30, 40]
-    assert [item.name for item in report.unreadable] == [files[1]]
+    assert [item.value for item in report.unreadable] == [files[1]]
     assert "cut.jpg" in report.lines()[0]
 
 
@@ -131,7 +128,7 @@ def test_failed_build_leaves_nothing(tmp_path, monkeypatch):
         raise MemoryError
         yield
 
-    monkeypatch.setattr(caching, "write_chunks", fails)
+    monkeypatch.setattr(decoding, "write_chunks", fails)
     with pytest.raises(MemoryError):
         decode_all(some_files(tmp_path), 8, cache=tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
@@ -153,6 +150,7 @@ def _decode(arguments):
     return reds(decode_all(files, 8, cache=folder).store)
 
 
+@pytest.mark.slow
 def test_concurrent_writers_leave_one_whole_cache(tmp_path):
     files = some_files(tmp_path)
     with multiprocessing.get_context("spawn").Pool(2) as pool:
@@ -165,11 +163,11 @@ def test_loser_of_the_race_discards_its_own(tmp_path, monkeypatch):
     files, folder = some_files(tmp_path), tmp_path / "cache"
 
     def overtaken(write, paths, *, workers):
-        monkeypatch.setattr(caching, "write_chunks", write_chunks)
+        monkeypatch.setattr(decoding, "write_chunks", write_chunks)
         decode_all(files, 8, cache=folder)
         return write_chunks(write, paths, workers=workers)
 
-    monkeypatch.setattr(caching, "write_chunks", overtaken)
+    monkeypatch.setattr(decoding, "write_chunks", overtaken)
     assert reds(decode_all(files, 8, cache=folder).store) == [0, 10, 20, 30, 40]
     assert len(list(folder.iterdir())) == 1
 
@@ -264,7 +262,8 @@ def test_several_classes_become_tasks(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("targets", "message"), [("maligant", "did you mean 'malignant'"), ("images", "one of benign, malignant, unsure")]
+    ("targets", "message"),
+    [("maligant", "did you mean 'malignant'"), ("images", "its folders are 'benign', 'malignant', 'unsure'")],
 )
 def test_unknown_class_is_named(tmp_path, targets, message):
     with pytest.raises(ValueError, match=message):
@@ -272,11 +271,12 @@ def test_unknown_class_is_named(tmp_path, targets, message):
 
 
 def test_folder_without_classes_or_images_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="folder per class"):
-        read_folder(tmp_path, "a")
     (tmp_path / "a").mkdir()
     with pytest.raises(ValueError, match="has no images"):
         read_folder(tmp_path, "a")
+    flat(tmp_path / "heap" / "1.png", 1)
+    with pytest.raises(ValueError, match="folder per class"):
+        read_folder(tmp_path / "heap", "a")
     with pytest.raises(FileNotFoundError, match="no folder"):
         read_folder(tmp_path / "nowhere", "a")
 
@@ -287,19 +287,19 @@ def write_table(path, header, rows):
 
 
 def test_table_of_paths_is_read(tmp_path):
-    some_files(tmp_path / "pictures", 3)
-    rows = [["pictures/2.png", 1, ""], ["pictures/0.png", "", ""], ["pictures/1.png", 0, 1]]
+    some_files(tmp_path / "pictures", 4)
+    rows = [["pictures/2.png", 1, ""], ["pictures/0.png", "", ""], ["pictures/1.png", 0, 1], ["pictures/3.png", "", 0]]
     write_table(tmp_path / "a.csv", ["path", "x", "y"], rows)
     data, report = read_csv(tmp_path / "a.csv", "x", size=8, cache=tmp_path / "cache")
     assert data.labels.tolist() == [1, 0]
     assert reds(data.store) == [20, 10]
-    assert report.unmeasured == 1
+    assert report.unmeasured == 2
     both, _ = read_csv(tmp_path / "a.csv", ["x", "y"], size=8, cache=tmp_path / "cache")
-    assert np.array_equal(both.labels, [[1, np.nan], [0, 1]], equal_nan=True)
+    assert np.array_equal(both.labels, [[1, np.nan], [0, 1], [np.nan, 0]], equal_nan=True)
 
 
 def test_typing_error_in_an_option_is_refused(tmp_path):
-    write_table(tmp_path / "a.csv", ["path", "x"], [["a.png", 1]])
+    write_table(tmp_path / "a.csv", ["path", "x"], [["a.png", 1], ["b.png", 0]])
     with pytest.raises(TypeError, match="worker"):
         read_csv(tmp_path / "a.csv", "x", worker=3)
 
@@ -337,7 +337,7 @@ def test_melanoma_reports_what_it_skips(tmp_path):
     melanoma_folder(tmp_path)
     broken(tmp_path / "melanoma" / "jpeg" / "train" / "ISIC_0000007.jpg")
     parts = melanoma(tmp_path, size=16, cache=tmp_path / "cache", on_error="skip")
-    assert [Path(item.name).stem for item in parts.report.unreadable] == ["ISIC_0000007"]
+    assert [Path(item.value).stem for item in parts.report.unreadable] == ["ISIC_0000007"]
 
 
 def write_ham10000(root):
@@ -376,10 +376,10 @@ def test_real_ham10000_has_its_counts():
     assert sum(int(part.labels.sum()) for part in (parts.train, parts.valid, parts.test)) == 1113
 
 
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", IMAGE_SETS)
 def test_absent_set_says_where_it_was_looked_for(name, tmp_path):
     with pytest.raises(FileNotFoundError, match=str(tmp_path)):
-        DATASETS[name](tmp_path)
+        IMAGE_SETS[name](tmp_path)
 
 
 def test_augmentation_follows_the_size():

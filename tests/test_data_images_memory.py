@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from apmax.data.images.augment import LARGE_IMAGES
-from apmax.data.images.reading import images_of
+from apmax.data.images.augmentation import LARGE_IMAGES
+from apmax.data.images.reading import image_dataset
 
 torch.set_num_threads(1)
 
@@ -36,7 +36,7 @@ for number in range(20):
     files.append(str(folder / f"{number}.jpg"))
     Image.fromarray(pixels).resize((400, 300)).save(files[-1])
 before = megabytes("RssAnon")
-data, _ = images_of((files * rows)[:rows], np.zeros((rows, 1)), size=384, cache=folder / "cache", workers=1)
+data, _ = image_dataset((files * rows)[:rows], np.zeros((rows, 1)), size=384, cache=folder / "cache", workers=1)
 train = data.subset(range(rows), augment=LARGE_IMAGES)
 peak = megabytes("RssAnon")
 for first in range(0, rows, 32):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from apmax.data.images.augment import LARGE_IMAGES, SMALL_IMAGES
+from apmax.data.images.augmentation import LARGE_IMAGES, SMALL_IMAGES
 from apmax.data.images.dataset import ImageDataset
 from apmax.models.images import resnet18
 from apmax.train import epochs
@@ -34,6 +34,7 @@ def trained(augment, *, workers=0, stop_after=None, directory=None):
     return weights(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("augment", [SMALL_IMAGES, LARGE_IMAGES], ids=["small", "large"])
 def test_workers_do_not_change_the_weights(augment):
     assert same(trained(augment), trained(augment, workers=2))

@@ -7,7 +7,7 @@ import pytest
 Chem = pytest.importorskip("rdkit.Chem")
 
 from apmax.data.molecules.cliques import ATOM, BOND, BRIDGED, RING, junction_tree  # noqa: E402
-from apmax.data.molecules.featurise import read  # noqa: E402
+from apmax.data.molecules.featurise import parse_smiles  # noqa: E402
 
 SMILES = [
     "CCO",
@@ -28,7 +28,7 @@ SMILES = [
 @pytest.mark.parametrize("smiles", SMILES)
 def test_cliques_and_tree_are_those_of_torch_geometric(smiles):
     geometric = pytest.importorskip("torch_geometric.utils")
-    molecule = read(smiles)
+    molecule = parse_smiles(smiles)
     edges, pairs, count, kinds = geometric.tree_decomposition(molecule, return_vocab=True)
     theirs = [(int(kinds[k]), tuple(sorted(pairs[0][pairs[1] == k].tolist()))) for k in range(count)]
     tree = junction_tree(molecule)
@@ -42,17 +42,17 @@ def test_cliques_and_tree_are_those_of_torch_geometric(smiles):
 
 @pytest.mark.parametrize("smiles", SMILES)
 def test_tree_has_one_edge_fewer_than_cliques_for_each_part(smiles):
-    tree = junction_tree(read(smiles))
-    assert len(tree.edges) == len(tree.kinds) - len(Chem.GetMolFrags(read(smiles)))
+    tree = junction_tree(parse_smiles(smiles))
+    assert len(tree.edges) == len(tree.kinds) - len(Chem.GetMolFrags(parse_smiles(smiles)))
 
 
 def test_kinds_are_ring_bond_bridged_and_atom():
-    assert junction_tree(read("c1ccccc1")).kinds == [RING]
-    assert junction_tree(read("CC")).kinds == [BOND]
-    assert junction_tree(read("C1CC2CCC1C2")).kinds == [BRIDGED]
-    assert junction_tree(read("CC(C)C")).kinds == [BOND, BOND, BOND, ATOM]
+    assert junction_tree(parse_smiles("c1ccccc1")).kinds == [RING]
+    assert junction_tree(parse_smiles("CC")).kinds == [BOND]
+    assert junction_tree(parse_smiles("C1CC2CCC1C2")).kinds == [BRIDGED]
+    assert junction_tree(parse_smiles("CC(C)C")).kinds == [BOND, BOND, BOND, ATOM]
 
 
 def test_atom_without_bonds_is_a_clique():
-    tree = junction_tree(read("[Na+].[Cl-]"))
+    tree = junction_tree(parse_smiles("[Na+].[Cl-]"))
     assert (tree.kinds, tree.members, tree.edges) == ([ATOM, ATOM], [(0,), (1,)], [])

@@ -1,0 +1,223 @@
+"""Reading of csv, parquet, SMILES and SD files, writing of csv and parquet."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apmax.data import SdfFile, SmilesFile, TableFile, describe_unreadable, open_table, open_writer, reading
+
+TEXT = 'id,"a,b",c\n007,"x, y",\n8,"q""uote",1.10\n9,plain,"line\nbreak"\n'
+
+
+def test_csv_is_read_as_the_text_that_stands_there(tmp_path):
+    (tmp_path / "a.csv").write_text(TEXT)
+    source = TableFile(tmp_path / "a.csv")
+    assert source.columns == ["id", "a,b", "c"]
+    assert source.read().to_pydict() == {
+        "id": ["007", "8", "9"],
+        "a,b": ["x, y", 'q"uote', "plain"],
+        "c": ["", "1.10", "line\nbreak"],
+    }
+
+
+@pytest.mark.parametrize("suffix", reading.TABLE_SUFFIXES)
+def test_what_was_written_is_read_back(tmp_path, suffix):
+    rows = pa.table({"a": ["1", 'x "y", z', "", "ö\n"], "b": ["", "2", "3", "4"]})
+    with open_writer(tmp_path / f"t{suffix}") as writer:
+        writer.write(rows.slice(0, 2))
+        writer.write(rows.slice(2))
+    assert TableFile(tmp_path / f"t{suffix}").read().to_pydict() == rows.to_pydict()
+
+
+@given(st.lists(st.tuples(st.text("ab,\"'\n\r;\t é"), st.text('x1,\n"')), min_size=1, max_size=8))
+def test_written_csv_is_what_the_standard_library_reads(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("csv") / "t.csv"
+    with open_writer(path) as writer:
+        writer.write(pa.table({"a": [a for a, _ in rows], "b": [b for _, b in rows]}))
+    with path.open(newline="") as file:
+        assert [tuple(row) for row in csv.reader(file)][1:] == rows
+
+
+def test_plain_csv_is_written_as_it_was(tmp_path):
+    (tmp_path / "a.csv").write_text("id,x\n007,1.10\n8,\n")
+    with open_writer(tmp_path / "b.csv") as writer:
+        for chunk in TableFile(tmp_path / "a.csv").chunks():
+            writer.write(chunk)
+    assert (tmp_path / "b.csv").read_text() == "id,x\n007,1.10\n8,\n"
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_other_delimiters_are_recognised(tmp_path, delimiter):
+    (tmp_path / "a.csv").write_text(delimiter.join("ab") + "\n" + delimiter.join(["1,5", "2"]) + "\n")
+    assert TableFile(tmp_path / "a.csv").read().to_pydict() == {"a": ["1,5"], "b": ["2"]}
+
+
+def test_chunks_are_all_rows_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "CHUNK_ROWS", 10)
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 64)
+    rows = pa.table({"a": [str(i) for i in range(95)]})
+    for name in ("t.csv", "t.parquet"):
+        with open_writer(tmp_path / name) as writer:
+            writer.write(rows)
+        chunks = list(TableFile(tmp_path / name).chunks())
+        assert len(chunks) >= 5
+        assert pa.concat_tables(chunks).column("a").to_pylist() == rows.column("a").to_pylist()
+
+
+def test_only_the_asked_columns_are_read(tmp_path):
+    (tmp_path / "a.csv").write_text(TEXT)
+    assert TableFile(tmp_path / "a.csv").read(["c", "id"]).column_names == ["c", "id"]
+
+
+def test_header_without_rows_is_a_table_without_rows(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b\n")
+    assert TableFile(tmp_path / "a.csv").read().shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", b"", "is empty"),
+        ("a.csv", b"a,a\n1,2\n", "2 columns with the name 'a'"),
+        ("a.csv", b"a,b\n1,2\n3\n", "Expected 2 columns, got 1"),
+        ("a.csv", "é\n1\n".encode("latin-1"), "not UTF-8"),
+        ("a.csv.gz", gzip.compress(b"a,b\n")[:12], "not a whole gzip"),
+        ("a.csv.gz", gzip.compress(b"a,b\n" * 100)[:20], "Truncated"),
+        ("a.parquet", b"a,b\n", "not a parquet file"),
+        ("a.xlsx", b"", "must end in one of .csv, .csv.gz, .parquet"),
+    ],
+)
+def test_unreadable_file_is_refused_by_name(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        TableFile(tmp_path / name).read()
+    assert name in str(caught.value)
+
+
+def test_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no such file.*b\.csv"):
+        TableFile(tmp_path / "b.csv")
+
+
+def test_failed_writing_leaves_what_stood_there(tmp_path):
+    (tmp_path / "t.csv").write_text("before")
+
+    def write_half():
+        with open_writer(tmp_path / "t.csv") as writer:
+            writer.write(pa.table({"a": ["1"]}))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_half()
+    assert (tmp_path / "t.csv").read_text() == "before"
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_column_that_csv_cannot_hold_is_named(tmp_path):
+    with (
+        pytest.raises(ValueError, match="column 'lists' cannot be written as csv"),
+        open_writer(tmp_path / "t.csv") as w,
+    ):
+        w.write(pa.table({"lists": [[1, 2]]}))
+
+
+def test_types_of_parquet_survive(tmp_path):
+    rows = pa.table({"n": pa.array([1, None], pa.int16()), "t": pa.array([0, 1], pa.timestamp("ms"))})
+    pq.write_table(rows, tmp_path / "a.parquet")
+    with open_writer(tmp_path / "b.parquet") as writer:
+        for chunk in TableFile(tmp_path / "a.parquet").chunks():
+            writer.write(chunk)
+    assert pq.read_table(tmp_path / "b.parquet").equals(rows)
+
+
+def test_compression_is_recognised_by_content(tmp_path):
+    (tmp_path / "a.csv.gz").write_text("a,b\n1,2\n")
+    (tmp_path / "a.csv").write_bytes(gzip.compress(b"a,b\n1,2\n"))
+    for name in ("a.csv.gz", "a.csv"):
+        assert TableFile(tmp_path / name).read().to_pydict() == {"a": ["1"], "b": ["2"]}
+
+
+@pytest.mark.parametrize("content", [b"a ; b\n1;2\n", b"\xef\xbb\xbfa; b\n1;2\n", b'"a";" b"\n1;2\n'])
+def test_names_of_columns_have_no_spaces_around(tmp_path, content):
+    (tmp_path / "a.csv").write_bytes(content)
+    source = TableFile(tmp_path / "a.csv")
+    assert source.columns == ["a", "b"]
+    assert source.read(["b", "a"]).to_pydict() == {"b": ["2"], "a": ["1"]}
+
+
+def test_missing_column_is_named_with_the_argument_and_the_nearest(tmp_path):
+    (tmp_path / "a.csv").write_text("smiles,active\nC,1\n")
+    with pytest.raises(
+        ValueError, match=r"group: .*a\.csv has no column 'smile' \(did you mean 'smiles'\?\); its columns are 'smiles'"
+    ):
+        TableFile(tmp_path / "a.csv").check_column("smile", "group")
+
+
+@pytest.mark.parametrize("suffix", [".smi", ".smi.gz"])
+def test_smiles_file_has_a_molecule_and_its_name_on_each_line(tmp_path, suffix, monkeypatch):
+    content = b"\xef\xbb\xbfCCO ethyl alcohol\n\nCC\tethane\nC\n"
+    (tmp_path / f"a{suffix}").write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
+    source = open_table(tmp_path / f"a{suffix}", smiles_column="s")
+    assert isinstance(source, SmilesFile)
+    assert source.columns == ["s", "name"]
+    assert source.read().to_pydict() == {"s": ["CCO", "CC", "C"], "name": ["ethyl alcohol", "ethane", ""]}
+    assert source.read(["s"]).column_names == ["s"]
+    monkeypatch.setattr(reading, "CHUNK_ROWS", 2)
+    assert [chunk.num_rows for chunk in source.chunks()] == [2, 1]
+
+
+def sd_file(records):
+    chem = pytest.importorskip("rdkit.Chem")
+    lines = []
+    for smiles, name, properties in records:
+        molecule = chem.MolFromSmiles(smiles)
+        molecule.SetProp("_Name", name)
+        data = "".join(f"> <{key}>\n{value}\n\n" for key, value in properties.items())
+        lines.append(f"{chem.MolToMolBlock(molecule)}{data}$$$$\n")
+    return "".join(lines)
+
+
+@pytest.mark.parametrize("suffix", [".sdf", ".sdf.gz"])
+def test_sd_file_gives_smiles_names_and_properties(tmp_path, suffix):
+    records = [
+        ("OCC", "ethanol", {"active": "yes", "note": "two\nlines"}),
+        ("C[C@H](N)C(=O)O", "alanine", {"active": "no"}),
+        ("c1ccccc1", "", {"smiles": "wrong", "active": "", "dose": "3"}),
+    ]
+    content = sd_file(records).encode()
+    (tmp_path / f"a{suffix}").write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
+    source = open_table(tmp_path / f"a{suffix}")
+    assert isinstance(source, SdfFile)
+    assert source.columns == ["smiles", "name", "active", "note", "dose"]
+    assert source.read().to_pydict() == {
+        "smiles": ["CCO", "C[C@H](N)C(=O)O", "c1ccccc1"],
+        "name": ["ethanol", "alanine", ""],
+        "active": ["yes", "no", ""],
+        "note": ["two\nlines", "", ""],
+        "dose": ["", "", "3"],
+    }
+
+
+def test_structure_that_cannot_be_read_is_an_unreadable_row(tmp_path):
+    content = sd_file([("CC", "a", {"y": "1"}), ("CCO", "b", {"y": "0"}), ("CCC", "c", {"y": "0"})])
+    first, second, rest = content.split("$$$$\n", 2)
+    (tmp_path / "a.sdf").write_text("$$$$\n".join([first, second.replace(" O ", " Qq"), rest]))
+    from apmax.data.molecules import read_molecules
+
+    data, report = read_molecules(tmp_path / "a.sdf", targets=["y"], cache=tmp_path)
+    assert data.table_rows.tolist() == [0, 2]
+    assert data.labels.tolist() == [1, 0]
+    assert [(item.row, item.reason) for item in report.unreadable] == [(1, "no SMILES")]
+
+
+def test_unreadable_rows_are_counted_and_the_first_are_shown():
+    rows = [reading.UnreadableRow(row, "C(C", "extra open parentheses") for row in range(7)]
+    line = describe_unreadable(rows, 1000, "molecules", most=1)
+    assert line == "7 of 1,000 molecules cannot be read: row 0 'C(C' (extra open parentheses); and 6 more"
