@@ -1,4 +1,4 @@
-"""What every graph network must do, and ML-MPNN against a loop over its definition."""
+"""Common behaviour of the graph networks, and ML-MPNN against a loop over its definition."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def batch_of(data, rows=None):
     return data.collate(data.__getitems__(list(range(len(data))) if rows is None else rows))
 
 
-def warmed(model, batch):
-    """Move every parameter and running statistic away from its start, so that nothing is tested at 0 or 1."""
+def perturbed(model, batch):
+    """Return the model with all parameters and running statistics moved away from their initial 0 and 1."""
     torch.manual_seed(1)
     for parameter in model.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
@@ -35,16 +35,16 @@ def warmed(model, batch):
 
 @pytest.mark.parametrize("name", GRAPH_MODELS)
 def test_score_of_a_molecule_does_not_depend_on_the_others(data, name):
-    model = warmed(GRAPH_MODELS[name](8).double(), batch_of(data)).eval()
+    model = perturbed(GRAPH_MODELS[name](8).double(), batch_of(data)).eval()
     together = model(batch_of(data))
     alone = torch.cat([model(batch_of(data, [row])) for row in range(len(data))])
     torch.testing.assert_close(alone, together, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", GRAPH_MODELS)
-def test_score_does_not_depend_on_how_the_molecule_was_written(name):
+def test_score_does_not_depend_on_the_order_of_atoms(name):
     data = MoleculeDataset(build_chunk(0, ["CC(C)(C)c1ccc(O)cc1", "Oc1ccc(cc1)C(C)(C)C"], levels=True).store)
-    model = warmed(GRAPH_MODELS[name](8).double(), batch_of(data, [0, 1])).eval()
+    model = perturbed(GRAPH_MODELS[name](8).double(), batch_of(data, [0, 1])).eval()
     one, two = model(batch_of(data, [0, 1]))
     torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-10)
 
@@ -55,8 +55,8 @@ def test_several_tasks_give_a_column_each(data, name):
 
 
 @pytest.mark.parametrize("name", GRAPH_MODELS)
-def test_mixed_precision_leaves_the_scores_as_they_are(data, name):
-    model = warmed(GRAPH_MODELS[name](8), batch_of(data)).eval()
+def test_mixed_precision_does_not_change_the_scores(data, name):
+    model = perturbed(GRAPH_MODELS[name](8), batch_of(data)).eval()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         scores = model(batch_of(data))
     assert torch.equal(scores, model(batch_of(data)))
@@ -78,7 +78,7 @@ def test_batch_without_bonds_works(data, name):
 
 
 @pytest.mark.parametrize("name", GRAPH_MODELS)
-def test_head_is_two_layers_that_training_can_reset(data, name):
+def test_head_is_two_layers_that_a_stage_can_reset(data, name):
     heads = pytest.importorskip("apmax.train.heads")
     model = GRAPH_MODELS[name](8)
     assert heads.head_of(model) is model.head
@@ -101,7 +101,7 @@ def test_weights_of_another_featuriser_are_refused(name):
 @pytest.mark.parametrize("kind", [GINE, MPNN])
 def test_categories_dense_features_and_plain_tensors_agree(data, kind):
     batch = batch_of(data)
-    model = warmed(kind(8), batch).eval()
+    model = perturbed(kind(8), batch).eval()
     expected = model(batch)
     plain = model(batch.x, batch.edge_index, batch.edge_attr, batch.batch)
     dense = model(dense_atoms(batch.x), batch.edge_index, dense_bonds(batch.edge_attr), batch.batch)
@@ -127,7 +127,7 @@ def test_wrong_width_is_an_error_that_names_the_tensor(data, kind):
         kind(8)(torch.randn(3, 133))
 
 
-def test_ml_mpnn_without_levels_is_an_error_that_says_what_to_do():
+def test_ml_mpnn_without_levels_is_an_error_that_names_the_argument():
     data = MoleculeDataset(build_chunk(0, SMILES).store)
     with pytest.raises(ValueError, match="levels=True"):
         MLMPNN(8)(batch_of(data))
@@ -186,15 +186,15 @@ def loop_ml_mpnn(model, batch):
     return torch.stack(scores)
 
 
-def test_ml_mpnn_is_the_loop_over_its_definition(data):
+def test_ml_mpnn_equals_the_loop_over_its_definition(data):
     batch = batch_of(data)
-    model = warmed(MLMPNN(6).double(), batch).eval()
+    model = perturbed(MLMPNN(6).double(), batch).eval()
     torch.testing.assert_close(model(batch), loop_ml_mpnn(model, batch), rtol=1e-10, atol=1e-12)
 
 
-def test_ml_mpnn_gradients_are_those_of_the_loop(data):
+def test_ml_mpnn_gradients_equal_those_of_the_loop(data):
     batch = batch_of(data, [0, 2, 3, 7])
-    model = warmed(MLMPNN(4).double(), batch).eval()
+    model = perturbed(MLMPNN(4).double(), batch).eval()
     parameters = list(model.parameters())
     found = torch.autograd.grad(model(batch).square().sum(), parameters)
     expected = torch.autograd.grad(loop_ml_mpnn(model, batch).square().sum(), parameters)
@@ -234,7 +234,7 @@ def test_special_adjacency_matrices_are_the_general_one(name):
 
 
 @pytest.mark.parametrize("name", GRAPH_MODELS)
-def test_trainer_takes_data_and_model_as_they_are(data, name):
+def test_networks_train_with_the_trainer(data, name):
     pytest.importorskip("lightning_fabric")
     from apmax.train import epochs
     from apmax.train.config import Optimizer, Run, Sampler, Stage

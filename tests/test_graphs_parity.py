@@ -1,4 +1,4 @@
-"""Our graph networks are torch_geometric's on the same weights: outputs and gradients."""
+"""Graph networks against torch_geometric's layers and plain torch on the same weights: outputs and gradients."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_outputs_and_gradients_equal_torch_geometrics(data, graphs, kind, peer, 
 
 
 @pytest.mark.parametrize(("kind", "peer"), PAIRS)
-def test_equality_holds_to_twelve_digits_in_double_precision(data, graphs, kind, peer):
+def test_outputs_agree_to_eleven_digits_in_double_precision(data, graphs, kind, peer):
     torch.manual_seed(0)
     ours, theirs = kind(16).double(), peer(16, 1).double()
     theirs.take_weights(ours)
@@ -109,7 +109,7 @@ def test_ml_mpnn_equals_its_definition_in_plain_torch(training):
 
 
 @pytest.mark.parametrize("path", ["_messages_by_group", "_pair_table", "_messages_by_feature"])
-def test_every_way_of_the_edge_convolution_is_the_same(data, monkeypatch, path):
+def test_all_code_paths_of_the_edge_convolution_agree(data, monkeypatch, path):
     torch.manual_seed(0)
     model = MPNN(16).double()
     expected = torch.autograd.grad(model(batch_of(data)).sum(), list(model.parameters()), allow_unused=True)
@@ -131,7 +131,7 @@ def test_every_way_of_the_edge_convolution_is_the_same(data, monkeypatch, path):
 
 
 @pytest.mark.parametrize("kind", [GINE, MPNN])
-def test_no_molecules_have_no_scores(kind):
+def test_empty_batch_has_no_scores(kind):
     none = torch.zeros(0, dtype=torch.long)
     atoms, bonds = (FeatureTable(torch.zeros(0, width), none) for width in (ATOM_WIDTH, BOND_WIDTH))
     model = kind(8).eval()
@@ -159,7 +159,7 @@ def few_bonds():
 
 
 @pytest.mark.parametrize("kind", [GINE, MPNN])
-def test_pooling_before_the_last_convolution_is_pooling_after_it(kind):
+def test_mean_of_the_last_convolution_equals_the_mean_over_atoms(kind):
     torch.manual_seed(0)
     graphs, x = few_bonds(), torch.randn(8, 6, dtype=torch.float64, requires_grad=True)
     if kind is GINE:
@@ -169,7 +169,7 @@ def test_pooling_before_the_last_convolution_is_pooling_after_it(kind):
     else:
         layer, given = mpnn_module.EdgeConvolution(6, 5, 6).double(), (x, graphs)
     expected = segment_mean(layer(*given), graphs.batch, 4)
-    layer.forward = None  # so that it cannot be what is compared with
+    layer.forward = None  # forward_mean must not call it
     found = layer.forward_mean(*given)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     assert not found[1].any()
