@@ -16,7 +16,7 @@ demo: $(READY)
 	$(BIN)/apmax demo $(DEMO)
 
 test: $(READY)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --dist worksteal
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -q -m slow --durations=5
@@ -32,7 +32,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 results: $(READY)
-	$(BIN)/python -m apmax.reproduce.pages
+	$(BIN)/python tools/write_results.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

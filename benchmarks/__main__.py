@@ -11,7 +11,19 @@ import os
 import platform
 from pathlib import Path
 
-NAMES = ("exact", "metrics", "loss", "sampler", "train", "estimator", "cli", "molecules", "images", "experiments")
+NAMES = (
+    "exact",
+    "metrics",
+    "coverage",
+    "loss",
+    "sampler",
+    "train",
+    "estimator",
+    "cli",
+    "molecules",
+    "images",
+    "experiments",
+)
 
 
 def main() -> None:

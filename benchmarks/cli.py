@@ -1,4 +1,4 @@
-"""The command line: how soon `apmax --help` answers, and how much memory the scoring of a large file takes."""
+"""Command line: the time of `apmax --help`, and the peak memory of scoring a large file."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ LIMIT_BYTES = 2 * 2**30
 
 
 def call(*arguments: str) -> None:
-    """Run Python with these arguments in a process of its own."""
+    """Run Python with arguments in a new process."""
     subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
 
 
 def peak_bytes(*arguments: str) -> int:
-    """Return the largest memory that such a process had."""
+    """Return the peak memory of Python with arguments in a new process."""
     process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -34,7 +34,7 @@ def peak_bytes(*arguments: str) -> int:
 
 
 def rows(count: int, seed: int) -> pa.Table:
-    """Return five columns of random rows, and a target that the first has to do with."""
+    """Return random rows of five columns, and a target that depends on the first."""
     generator = np.random.default_rng(seed)
     a, b, c = generator.normal(size=(3, count))
     city = pa.array(generator.choice(["rome", "oslo", "bern", "ulm"], count))
@@ -43,7 +43,7 @@ def rows(count: int, seed: int) -> pa.Table:
 
 
 def run() -> list[tuple[str, float, float]]:
-    """Return (what, measured, target)."""
+    """Return (description, measured, target) of each comparison."""
     help_ratio = ratio(lambda: call("-m", "apmax", "--help"), lambda: call("-c", "import typer"))
     results = [("`apmax --help` / `python -c 'import typer'`", help_ratio, HELP_TARGET)]
     with tempfile.TemporaryDirectory() as name:
@@ -57,6 +57,6 @@ def run() -> list[tuple[str, float, float]]:
         call(*common, "--epochs", "1", "--set", "stages.0.epochs=1")
         for option in ([], ["--sort"]):
             used = peak_bytes("-m", "apmax", "predict", model, str(folder / "large.parquet"), "--out", out, *option)
-            what = f"peak memory of `apmax predict{' --sort' if option else ''}`, parquet of 1e7 rows / 2 GB"
-            results.append((what, used / LIMIT_BYTES, 1.0))
+            description = f"peak memory of `apmax predict{' --sort' if option else ''}`, parquet of 1e7 rows / 2 GB"
+            results.append((description, used / LIMIT_BYTES, 1.0))
     return results

@@ -1,4 +1,4 @@
-"""How long the exact linear solver takes beside scikit-learn's logistic regression."""
+"""Time of the exact linear solver relative to scikit-learn's logistic regression."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROWS, COLUMNS, LIMIT = 1_000_000, 30, 10.0
 
 
 def table() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return correlated columns and labels of which 0.8 % are positive."""
+    """Return a table of correlated columns and labels with 0.8 % positives."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((ROWS, COLUMNS)) @ (np.eye(COLUMNS) + 0.3 * rng.standard_normal((COLUMNS, COLUMNS)))
     X /= X.std(0)
@@ -24,7 +24,7 @@ def table() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 
 def run() -> list[tuple[str, float, float]]:
-    """Return (what, ratio, target); everything on one thread."""
+    """Return (description, ratio, target), measured on one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -21,7 +21,7 @@ PATIENCE = 5.0
 
 
 def problem(rows: int) -> tuple[Tensor, Tensor]:
-    """Return float32 scores and labels with 1 % positives, made in place so that nothing else was ever allocated."""
+    """Return float32 scores and labels with 1 % positives, made in place so that no other memory is allocated."""
     scores, labels = torch.empty(rows), torch.zeros(rows)
     scores.normal_(generator=torch.Generator().manual_seed(0))
     labels[::POSITIVE_EVERY] = 1
@@ -44,7 +44,7 @@ def against_sort(rows: int, surrogate: str) -> float:
 
 
 def peak_bytes() -> int:
-    """Return the most memory that this process ever held."""
+    """Return the peak memory of this process."""
     status = Path("/proc/self/status")
     if status.exists():
         # Not `getrusage`: on Linux its peak is handed down from the process that started this one.
@@ -64,7 +64,7 @@ def memory_growth(rows: int) -> float:
 
 
 def memory_in_a_fresh_process(rows: int) -> float:
-    """Return `memory_growth` as measured where no earlier work has raised the peak."""
+    """Return `memory_growth`, measured in a process without an earlier peak."""
     code = f"import torch; torch.set_num_threads(1); from benchmarks.exact import *; print(memory_growth({rows}))"
     root = Path(__file__).resolve().parent.parent
     done = subprocess.run([sys.executable, "-c", code], cwd=root, check=True, capture_output=True, text=True)
@@ -121,7 +121,7 @@ def plot(path: str | Path) -> None:
         patience = PATIENCE if "pairs" in label else float("inf")
         n, seconds = zip(*series(make, sizes, patience), strict=True)
         axes.loglog(n, seconds, dash, color=colour, marker=marker, markersize=4.5, linewidth=1.8, label=label)
-    axes.set(xlabel="examples n, of which 1 % are positive", ylabel="seconds", xticks=[10**e for e in range(3, 8)])
+    axes.set(xlabel="examples n, 1 % positive", ylabel="seconds", xticks=[10**e for e in range(3, 8)])
     axes.set_title("Average precision as an objective: value and gradient, one thread", loc="left", fontsize=11)
     axes.legend(frameon=False, loc="lower right", fontsize=9.5)
     axes.grid(which="major", color="#e6e6e6", linewidth=0.8)

@@ -53,7 +53,7 @@ class Batch:
 
 
 class LiveBytes(TorchDispatchMode):
-    """Follows the tensors that operations make, and remembers the most bytes that lived at once."""
+    """Counts the bytes of live tensors made by operations, and keeps their peak."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class LiveBytes(TorchDispatchMode):
 
 @contextlib.contextmanager
 def single_thread() -> Iterator[None]:
-    """Compute with one thread for a while."""
+    """Compute with one thread within the context."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

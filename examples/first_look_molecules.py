@@ -24,9 +24,8 @@ import torch
 from apmax import __version__
 from apmax.data.molecules import MOLECULE_SETS, load_molecules
 from apmax.models.graphs import GRAPH_MODELS
-from apmax.train import epochs, predict
-from apmax.train.config import RECIPES, Run, Stage
-from apmax.workflows import evaluate
+from apmax.train import RECIPES, Run, Stage, epochs, predict
+from apmax.workflows import evaluate_scores
 
 LINES, SCRATCH = "first_look.jsonl", Path("out", "first_look")
 # Adam's decay beside a mean of 64 losses, which the paper's code sums.
@@ -133,7 +132,7 @@ def measure(cell: Cell, folder: Path, until: float, version: dict[str, str]) -> 
         "seconds": round(time.monotonic() - began, 1),
         "epochs_in_seconds": records,
         **version,
-        "test": evaluate(scores.numpy(), labels).to_table(),
+        "test": evaluate_scores(scores.numpy(), labels).to_table(),
     }
 
 

@@ -1,14 +1,20 @@
-"""The command line as typed, for the tests of the commands."""
+"""The command line in this process, and short trainings by it."""
 
 from __future__ import annotations
 
 import pytest
 
-from apmax.cli.main import main
+SHORT = ["--set", "stages.0.epochs=3", "--epochs", "2", "--set", "accelerator=cpu"]
+SHORT_MOLECULES = ["--set", "stages.0.epochs=2", "--epochs", "1", "--set", "accelerator=cpu", "--set", "model.hidden=8"]
+SHORT_IMAGES = [
+    "--set", "stages.0.epochs=1", "--epochs", 1, "--batch-size", 16, "--width", 2, "--set", "accelerator=cpu",
+]  # fmt: skip
 
 
 def run(*arguments: object) -> object:
     """Return the exit code of a command line."""
+    from apmax.cli.main import main
+
     with pytest.raises(SystemExit) as ended:
         main([str(argument) for argument in arguments])
     return ended.value.code

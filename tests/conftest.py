@@ -2,8 +2,12 @@
 
 import os
 
+import pytest
 import torch
 from hypothesis import settings
+
+from commands import SHORT, SHORT_IMAGES, SHORT_MOLECULES, run
+from small_files import client_rows, write_csv, write_images, write_molecules
 
 # Tests work on tiny tensors, where a second thread costs more than it brings.
 torch.set_num_threads(1)
@@ -12,3 +16,47 @@ torch.set_num_threads(1)
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
+
+
+@pytest.fixture(scope="session")
+def client_folder(tmp_path_factory):
+    """Two csv files of clients, and a model in `run`."""
+    folder = tmp_path_factory.mktemp("clients")
+    write_csv(folder / "train.csv", client_rows())
+    write_csv(folder / "test.csv", client_rows(200, seed=1))
+    data = [folder / "train.csv", "--target", "bought", "--test", folder / "test.csv"]
+    assert run("train", *data, *SHORT, "--out", folder / "run") == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
+def data_cache(tmp_path_factory):
+    """A cache of read molecules and images for the whole session."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("APMAX_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def molecule_folder(tmp_path_factory, data_cache):
+    """Files of molecules, and models of one target in `one` and of two targets in `two`."""
+    folder = tmp_path_factory.mktemp("molecules")
+    write_molecules(folder)
+    data = [folder / "train.csv", "--smiles", "smiles", *SHORT_MOLECULES, "--quiet"]
+    assert run("train", *data, "--target", "active", "--test-share", "0.2", "--out", folder / "one") == 0
+    assert run("train", *data, "--target", "active", "--target", "toxic", "--out", folder / "two") == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
+def image_folder(tmp_path_factory, data_cache):
+    """Images, a table of them, and models of one target in `one` and of two targets in `two`."""
+    folder = tmp_path_factory.mktemp("images")
+    write_images(folder)
+    short = [*SHORT_IMAGES, "--quiet"]
+    data = [folder / "images", "--target", "malignant", "--test-share", 0.2]
+    assert run("train", *data, *short, "--out", folder / "one") == 0
+    paths = ["--path", "name", "--root", folder / "images", "--ending", ".png"]
+    data = [folder / "tables" / "a.csv", *paths, "--target", "bad", "--target", "worse"]
+    assert run("train", *data, *short, "--out", folder / "two") == 0
+    return folder

@@ -1,14 +1,19 @@
-"""The command line itself: help, misuse, and what importing the package costs."""
+"""The command line itself: help, misuse, documentation, error messages and imports."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from apmax.cli.main import COMMANDS
+from apmax.cli import main
+from apmax.cli._console import FLAGS, error_text
 from commands import run
+
+PAGES = sorted((Path(__file__).parent.parent / "docs").glob("*.md"))
 
 
 @pytest.mark.parametrize(
@@ -23,9 +28,9 @@ from commands import run
 )
 def test_misuse_is_one_line_with_code_2(capsys, arguments, message):
     assert run(*arguments) == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+    message_line = capsys.readouterr().err
+    assert message in message_line
+    assert message_line.count("\n") == 1
 
 
 def test_debug_shows_the_traceback(tmp_path, capsys):
@@ -41,7 +46,7 @@ def test_methods_lists_every_loss(capsys):
     assert all(f"\n{name} " in shown for name in LOSSES)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", main.COMMANDS)
 def test_help_of_every_command_has_examples(command, capsys):
     assert run(command, "--help") == 0
     shown = capsys.readouterr().out
@@ -55,7 +60,8 @@ def test_help_does_not_import_torch():
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=False).returncode == 0
 
 
-def test_public_names_are_there_when_asked_for():
+@pytest.mark.slow
+def test_every_public_name_resolves_without_importing_torch_first():
     code = "import apmax, sys; assert 'torch' not in sys.modules; [getattr(apmax, n) for n in apmax.__all__]"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -65,3 +71,47 @@ def test_unknown_public_name_is_an_attribute_error():
 
     with pytest.raises(AttributeError, match="no attribute 'SOAP'"):
         _ = apmax.SOAP
+
+
+def documented_commands():
+    lines = [line for page in PAGES for line in re.findall(r"^\$ (apmax .+)$", page.read_text(), re.MULTILINE)]
+    for command in main.COMMANDS.values():
+        lines += re.findall(r"^(apmax .+)$", main.sys.modules[command.__module__].EXAMPLES, re.MULTILINE)
+    return lines
+
+
+@pytest.mark.parametrize("line", documented_commands())
+def test_documented_command_has_its_options(line, capsys):
+    _, command, *words = line.split()
+    run(command, "--help")
+    known = capsys.readouterr().out
+    for option in (word for word in words if word.startswith("--")):
+        assert f" {option} " in known, f"{command} has no option {option}"
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("smiles: there is no column 'x'", "--smiles: there is no column 'x'"),
+        ("test_share must lie in [0, 1), got 2", "--test-share must lie in [0, 1), got 2"),
+        ("columns is for data of kind table", "--column is for data of kind table"),
+        ("train: a data file is needed", "DATA: a data file is needed"),
+        ("valid and time exclude each other: no time", "--valid and --time exclude each other: no time"),
+        ("say where paths begin (root=DIR)", "say where paths begin (--root DIR)"),
+        ("out is not empty: continue with resume=True", "--out is not empty: continue with --resume"),
+        ("name the positive value (positive=...)", "name the positive value (--positive VALUE)"),
+        ("there is no stage '7'", "there is no stage '7'"),
+        ("model/x.pt does not hold the weights", "model/x.pt does not hold the weights"),
+        ("time.csv has no rows", "time.csv has no rows"),
+    ],
+)
+def test_error_of_the_library_is_translated_into_flags(message, expected):
+    assert error_text(message) == expected
+
+
+def test_every_flag_of_the_translation_exists(capsys):
+    shown = ""
+    for command in ("train", "predict", "tune"):
+        run(command, "--help")
+        shown += capsys.readouterr().out
+    assert [flag for flag in FLAGS.values() if flag not in shown] == []

@@ -8,8 +8,8 @@ import pytest
 
 from apmax.data.images import read_csv
 from apmax.data.molecules import read_molecules
-from apmax.workflows.rows import prepare
-from apmax.workflows.spec import DataSpec
+from apmax.workflows import ImageData, MoleculeData
+from apmax.workflows.prepare import prepare_data
 
 pytest.importorskip("rdkit")
 Image = pytest.importorskip("PIL.Image")
@@ -47,14 +47,14 @@ def images_in_python(path, **options):
     return dict(zip(rows, data.labels.tolist(), strict=True))
 
 
-def labels_of_job(file, **options):
-    """Return the labels of the rows that the command line trains on and selects by."""
-    data = prepare(DataSpec(str(file), "active", **options), seed=0).data
+def labels_of_job(config):
+    """Return the labels of the training and validation rows of the command line."""
+    data = prepare_data(config, seed=0).data
     found = {}
     for dataset, labels in ((data.train, data.labels), (data.valid, data.valid_labels)):
         rows = (
             dataset.table_rows.tolist()
-            if options["kind"] == "molecules"
+            if config.kind == "molecules"
             else [NAMES.index(name.rpartition("/")[2].removesuffix(".png")) for name in dataset.names]
         )
         found |= dict(zip(rows, labels.tolist(), strict=True))
@@ -62,11 +62,12 @@ def labels_of_job(file, **options):
 
 
 def molecules_on_the_command_line(path, **options):
-    return labels_of_job(path, kind="molecules", smiles="name", share=0.4, **options)
+    return labels_of_job(MoleculeData(str(path), "active", smiles="name", share=0.4, **options))
 
 
 def images_on_the_command_line(path, **options):
-    return labels_of_job(path, kind="images", path="name", ending=".png", size=8, share=0.4, **options)
+    config = ImageData(str(path), "active", path="name", ending=".png", size=8, share=0.4, **options)
+    return labels_of_job(config)
 
 
 WAYS = [molecules_in_python, molecules_on_the_command_line, images_in_python, images_on_the_command_line]

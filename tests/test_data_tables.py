@@ -13,8 +13,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apmax.data import RobustScale
 from apmax.data.tables import EncodingReport, TableEncoder, leaks
-from apmax.data.tables.columns import Scale
 from apmax.data.tables.inference import kind_of
 from apmax.models.tables import MODELS, OneHot
 
@@ -115,14 +115,14 @@ def test_missing_number_becomes_the_median_with_an_indicator():
 def test_scaling_follows_its_formula():
     values = np.array([0.0, 1.0, 2.0, 3.0, 4.0])
     scale = 2 / 1.349
-    got = Scale.fit(values)(np.array([2.0, 3.0, 2 - 10 * scale]))
+    got = RobustScale.fit(values)(np.array([2.0, 3.0, 2 - 10 * scale]))
     assert got == pytest.approx([0, 1 / scale, -(3 + math.log(1 + 7))], abs=1e-12)
 
 
 @given(st.lists(st.floats(-1e300, 1e300), min_size=2, max_size=30))
 def test_scaling_keeps_the_order_and_is_finite(values):
     ordered = np.sort(np.array(values))
-    got = Scale.fit(ordered)(ordered)
+    got = RobustScale.fit(ordered)(ordered)
     assert np.isfinite(got).all()
     assert (np.diff(got) >= 0).all()
 

@@ -1,38 +1,147 @@
-"""Train models that maximise average precision when positives are rare."""
+"""Train models that maximise average precision when positives are rare.
+
+Sub-packages and public names are imported on first access, so that `import apmax` and `apmax --help` do not wait for
+torch.
+"""
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from apmax.lazy import lazy_attributes
 
 if TYPE_CHECKING:
+    from apmax import (
+        blend,
+        data,
+        distributed,
+        estimator,
+        exact,
+        functional,
+        integrations,
+        losses,
+        metrics,
+        models,
+        optim,
+        reproduce,
+        samplers,
+        surrogates,
+        train,
+        workflows,
+    )
     from apmax.data import Indexed
+    from apmax.distributed import Gathered
     from apmax.estimator import APClassifier
-    from apmax.losses import APLoss
-    from apmax.metrics import average_precision
+    from apmax.functional import ap_objective
+    from apmax.losses import (
+        LOSSES,
+        APLoss,
+        AUCMLoss,
+        ClassBalancedLoss,
+        CrossEntropyLoss,
+        FastAPLoss,
+        FocalLoss,
+        LDAMLoss,
+        MinMaxLoss,
+        SmoothAPLoss,
+        WeightedLoss,
+    )
+    from apmax.metrics import (
+        AveragePrecision,
+        auprc,
+        auprc_interval,
+        auroc,
+        auroc_interval,
+        average_precision,
+        average_precision_interval,
+    )
+    from apmax.optim import param_groups
     from apmax.samplers import PositiveBatchSampler
-
-__all__ = ["APClassifier", "APLoss", "Indexed", "PositiveBatchSampler", "average_precision"]
+    from apmax.train import Run, Stage, epochs, fit, predict
+    from apmax.workflows import load_model
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "APClassifier": "apmax.estimator",
-    "APLoss": "apmax.losses",
-    "Indexed": "apmax.data",
-    "PositiveBatchSampler": "apmax.samplers",
-    "average_precision": "apmax.metrics",
+__all__ = [
+    "LOSSES",
+    "APClassifier",
+    "APLoss",
+    "AUCMLoss",
+    "AveragePrecision",
+    "ClassBalancedLoss",
+    "CrossEntropyLoss",
+    "FastAPLoss",
+    "FocalLoss",
+    "Gathered",
+    "Indexed",
+    "LDAMLoss",
+    "MinMaxLoss",
+    "PositiveBatchSampler",
+    "Run",
+    "SmoothAPLoss",
+    "Stage",
+    "WeightedLoss",
+    "ap_objective",
+    "auprc",
+    "auprc_interval",
+    "auroc",
+    "auroc_interval",
+    "average_precision",
+    "average_precision_interval",
+    "blend",
+    "data",
+    "distributed",
+    "epochs",
+    "estimator",
+    "exact",
+    "fit",
+    "functional",
+    "integrations",
+    "load_model",
+    "losses",
+    "metrics",
+    "models",
+    "optim",
+    "param_groups",
+    "predict",
+    "reproduce",
+    "samplers",
+    "surrogates",
+    "train",
+    "workflows",
+]
+
+_EXPORTS = {
+    "data": ("Indexed",),
+    "distributed": ("Gathered",),
+    "estimator": ("APClassifier",),
+    "functional": ("ap_objective",),
+    "losses": (
+        "LOSSES",
+        "APLoss",
+        "AUCMLoss",
+        "ClassBalancedLoss",
+        "CrossEntropyLoss",
+        "FastAPLoss",
+        "FocalLoss",
+        "LDAMLoss",
+        "MinMaxLoss",
+        "SmoothAPLoss",
+        "WeightedLoss",
+    ),
+    "metrics": (
+        "AveragePrecision",
+        "auprc",
+        "auprc_interval",
+        "auroc",
+        "auroc_interval",
+        "average_precision",
+        "average_precision_interval",
+    ),
+    "optim": ("param_groups",),
+    "samplers": ("PositiveBatchSampler",),
+    "train": ("Run", "Stage", "epochs", "fit", "predict"),
+    "workflows": ("load_model",),
 }
 
-
-def __getattr__(name: str) -> Any:
-    # Imported when first asked for: `apmax --help` answers without waiting for torch.
-    if name not in _HOMES:
-        raise AttributeError(f"module 'apmax' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = lazy_attributes(__name__, __all__, _EXPORTS)

@@ -1,4 +1,4 @@
-"""Many processes, one loss: the shards of a batch are gathered, so that every process sees it whole."""
+"""Losses over the joined batch of all processes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def world_size(group: dist.ProcessGroup | None = None) -> int:
     return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else 1
 
 
-def gather(shard: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
+def gather_shards(shard: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
     """Return all processes' shards joined along the first dimension, in the order of ranks, with gradient.
 
     Shards may differ in length or be empty. Every process must compute the same loss from the result. Backward gives
     each shard its part of the gradient times the number of processes, so that the mean over processes, which DDP takes
     of the model's gradients, is the gradient of the loss on the joined batch.
 
-    >>> gather(torch.tensor([1.0, 2.0]))
+    >>> gather_shards(torch.tensor([1.0, 2.0]))
     tensor([1., 2.])
     """
     if world_size(group) == 1:
@@ -73,12 +73,12 @@ class Gathered(nn.Module):
         self, scores: Tensor, labels: Tensor, index: Tensor | None = None, *, sample_weight: Tensor | None = None
     ) -> Tensor:
         """Return the loss of the joined batch, the same on every process; the arguments are this process's shard."""
-        rest = [None if shard is None else gather(shard, self.group) for shard in (index, sample_weight)]
+        rest = [None if shard is None else gather_shards(shard, self.group) for shard in (index, sample_weight)]
         value: Tensor = self.loss(
-            gather(scores, self.group), gather(labels, self.group), rest[0], sample_weight=rest[1]
+            gather_shards(scores, self.group), gather_shards(labels, self.group), rest[0], sample_weight=rest[1]
         )
         return value
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the loss which epoch begins."""
+        """Set the epoch of the loss."""
         self.loss.set_epoch(epoch)

@@ -1,4 +1,4 @@
-"""Optional dependencies: imported where they are used, and asked for by the extra that brings them."""
+"""Imports of optional dependencies, with an error that names the extra to install."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def load(module: str, extra: str) -> Any:
-    """Return the imported `module`, or say which extra installs it.
+    """Import and return `module`, or raise an error that names the extra to install.
 
     Raises:
         ModuleNotFoundError: `module` is not installed.

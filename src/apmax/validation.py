@@ -1,4 +1,4 @@
-"""Every user error is raised here, and names the argument, what came and what to do."""
+"""Checks of user arguments; every error names the argument, the value and the remedy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def interval(name: str, value: Any, low: float, high: float = math.inf, *, close
 
     Args:
         name: The argument's name, for the message.
-        value: What the user passed.
+        value: The value passed.
         low: Lower end.
         high: Upper end.
         closed: Which ends belong to the interval: "both", "left", "right" or "neither".
@@ -128,9 +128,9 @@ def finite(values: Tensor, name: str = "scores") -> None:
     bad = ~values.isfinite()
     if bool(bad.any()):
         where = tuple(bad.nonzero()[0].tolist())
-        place = str(where[0]) if len(where) == 1 else str(where)
+        position = str(where[0]) if len(where) == 1 else str(where)
         raise ValueError(
-            f"{name} must be finite, got {values[where].item():g} at position {place} "
+            f"{name} must be finite, got {values[where].item():g} at position {position} "
             f"({int(bad.sum())} of {values.numel()} in all); check the model's output and the learning rate"
         )
 
@@ -180,3 +180,14 @@ def first_line(error: Exception) -> str:
     ('no', 'ValueError')
     """
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> plural(1, "cell"), plural(3, "cell"), plural(2, "category")
+    ('1 cell', '3 cells', '2 categories')
+    """
+    if count == 1:
+        return f"{count} {noun}"
+    return f"{count} {noun[:-1]}ies" if noun.endswith("y") else f"{count} {noun}s"

@@ -1,1 +1,1 @@
-"""The command `apmax`: one file a command. Nothing heavy is imported before a command runs."""
+"""Command line: one module per command. Heavy imports happen when a command runs."""

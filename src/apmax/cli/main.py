@@ -1,4 +1,4 @@
-"""Assembles the commands, and turns what goes wrong into one line and an exit code."""
+"""The command `apmax`: its commands, error messages and exit codes."""
 
 from __future__ import annotations
 
@@ -28,37 +28,36 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 COMMANDS: dict[str, Callable[..., None]] = {
-    "train": train.train,
-    "predict": predict.predict,
-    "evaluate": evaluate.evaluate,
-    "tune": tune.tune,
-    "methods": methods.methods,
-    "demo": demo.demo,
-    "reproduce": reproduce.reproduce,
+    "train": train.train_command,
+    "predict": predict.predict_command,
+    "evaluate": evaluate.evaluate_command,
+    "tune": tune.tune_command,
+    "methods": methods.methods_command,
+    "demo": demo.demo_command,
+    "reproduce": reproduce.reproduce_command,
 }
 
 
-def unwrapped(text: str) -> str:
+def _unwrap(text: str) -> str:
     """Return a docstring whose paragraphs are one line each, so that they wrap by the terminal's width."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 for command_name, command in COMMANDS.items():
     examples = sys.modules[command.__module__].EXAMPLES
-    app.command(command_name, help=unwrapped(command.__doc__ or ""), epilog=examples)(command)
+    app.command(command_name, help=_unwrap(command.__doc__ or ""), epilog=examples)(command)
 
 
-def show_version(wanted: bool) -> None:
-    """Print the version and leave."""
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         sys.stdout.write(f"apmax {__version__}\n")
         raise typer.Exit
 
 
 @app.callback(epilog="Try it: [bold]apmax demo --quick[/]. Each command has its own [bold]--help[/] with examples.")
-def apmax(
+def apmax_command(
     _version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
     _debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error (with any command).")] = False,
 ) -> None:
@@ -67,68 +66,69 @@ def apmax(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 failed, 2 misused."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    warnings.showwarning = show_warning
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    warnings.showwarning = _show_warning
     try:
-        code = app(args=[word for word in given if word != "--debug"], prog_name="apmax", standalone_mode=False)
-        # Typer makes an exit code of Ctrl-C, and says nothing.
+        code = app(args=[word for word in words if word != "--debug"], prog_name="apmax", standalone_mode=False)
+        # Typer turns Ctrl-C into an exit code without a message.
         if code == INTERRUPTED:
-            say(stopped("interrupted", given))
+            _print_error(_signal_text("interrupted", words))
     except KeyboardInterrupt:
-        say(stopped("interrupted", given))
+        _print_error(_signal_text("interrupted", words))
         code = INTERRUPTED
     except SystemExit as ended:
         if ended.code == TERMINATED:
-            say(stopped("terminated", given))
+            _print_error(_signal_text("terminated", words))
         raise
-    except BrokenPipeError:  # the reader of our output left, as `head` does
+    except BrokenPipeError:  # the reader of the output is gone, as with `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except Exception as error:
-        code = report(error, debug="--debug" in given)
+        code = _report_error(error, debug="--debug" in words)
     sys.exit(code or 0)
 
 
-def stopped(how: str, given: Sequence[str]) -> str:
-    """Return what to say of a command that a signal ended.
+def _signal_text(signal: str, words: Sequence[str]) -> str:
+    """Return the message for a command that a signal ended.
 
-    >>> stopped("interrupted", ["train", "a.csv"])
-    'interrupted; the same command with --resume goes on'
+    >>> _signal_text("interrupted", ["train", "a.csv"])
+    'interrupted; the same command with --resume continues'
     """
-    return f"{how}; the same command with --resume goes on" if given[:1] in (["train"], ["tune"]) else how
+    return f"{signal}; the same command with --resume continues" if words[:1] in (["train"], ["tune"]) else signal
 
 
-def report(error: Exception, *, debug: bool) -> int:
-    """Say in one line what went wrong, or all of it, and return the exit code."""
+def _report_error(error: Exception, *, debug: bool) -> int:
+    """Print an error as one line, or with its traceback, and return the exit code."""
     misuse: Any = getattr(error, "format_message", None)
     if misuse is not None:
         context = getattr(error, "ctx", None)
         text = misuse().strip()
-        if text:  # without: the help has been shown instead
-            say(f"{' '.join(text.split())} (see `{context.command_path if context else 'apmax'} --help`)")
+        if text:  # without a text the help has been shown instead
+            _print_error(f"{' '.join(text.split())} (see `{context.command_path if context else 'apmax'} --help`)")
         return MISUSED
     if debug:
         traceback.print_exception(error)
         return FAILED
+    from apmax.cli._console import error_text
+
     text = " ".join(str(error).split()) or type(error).__name__
     expected = isinstance(error, (ValueError, TypeError, OSError, ModuleNotFoundError)) or hasattr(error, "rows")
-    say(text if expected else f"{type(error).__name__}: {text} (--debug shows where)")
+    _print_error(error_text(text) if expected else f"{type(error).__name__}: {text} (--debug shows where)")
     return FAILED
 
 
-def say(text: str) -> None:
-    """Write an error to the terminal's other stream."""
+def _print_error(text: str) -> None:
     sys.stderr.write(f"apmax: {text}\n")
 
 
-def show_warning(
+def _show_warning(
     message: Warning | str,
     category: type[Warning],
     filename: str,
-    lineno: int,  # noqa: ARG001 - as Python hands them over
+    lineno: int,  # noqa: ARG001 - Python's signature
     file: Any = None,  # noqa: ARG001
     line: str | None = None,  # noqa: ARG001
 ) -> None:
-    """Show our own warnings in one line, and leave out those about other packages' insides."""
+    """Show warnings of apmax in one line, and hide those of other packages."""
     if issubclass(category, UserWarning) and "apmax" in filename:
         sys.stderr.write(f"warning: {' '.join(str(message).split())}\n")

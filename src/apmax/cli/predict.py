@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from apmax.cli import options
+from apmax.cli import _options
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -19,54 +19,60 @@ apmax predict runs/active library.smi --top 1000 --out ranked.csv
 
 apmax predict runs/tox library.csv --smiles SMILES --by NR-AhR --top 1000 --out ranked.csv
 
-apmax predict runs/skin more_images/ --top 500 --out ranked.csv --contact-sheet top.png"""
+apmax predict runs/skin more_images/ --top 500 --out ranked.csv --contact-sheet top.png
+
+apmax predict runs/own clients.csv --model my_networks:build --out scored.csv"""
 
 
-def predict(
-    directory: options.Directory,
+def predict_command(
+    directory: _options.DirectoryOption,
     data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="csv, csv.gz, parquet, .smi (molecules) or a folder (images).")
+        Path, typer.Argument(metavar="DATA", help="csv, csv.gz, parquet, .smi, .sdf (molecules) or a folder (images).")
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="csv, csv.gz or parquet, by its ending.")],
     sort: Annotated[bool, typer.Option("--sort", help="Best first; else in the order of DATA.")] = False,
     top: Annotated[int | None, typer.Option(min=1, metavar="K", help="Only the K best, best first.")] = None,
-    name: Annotated[str, typer.Option(metavar="COLUMN", help="What to call the new column.")] = "score",
+    name: Annotated[str, typer.Option(metavar="COLUMN", help="Name of the new column.")] = "score",
     by: Annotated[str | None, typer.Option(metavar="TARGET", help="Which of several targets to sort by.")] = None,
-    smiles: options.OtherSmiles = None,
-    path: options.OtherPath = None,
-    root: options.OtherRoot = None,
-    ending: options.OtherEnding = None,
+    smiles: _options.OtherSmilesOption = None,
+    path: _options.OtherPathOption = None,
+    root: _options.OtherRootOption = None,
+    ending: _options.OtherEndingOption = None,
     contact_sheet: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Draw the best-ranked images, true and false ones marked.")
     ] = None,
     on_error: Annotated[
         str, typer.Option(metavar="skip|raise", help="Leave out molecules and images that cannot be read, or stop.")
     ] = "skip",
+    model: _options.OtherModelOption = None,
 ) -> None:
     """Add a score to every row of a file; higher means more likely positive.
 
-    Every column and row is kept as it is. A score is made for ranking: it is not a probability. Files larger than
-    memory are read and written in pieces, images one batch at a time. Molecules and images that cannot be read go to a
-    file of their own, ranked.errors.csv beside ranked.csv, with their row (from 0) and the reason.
+    All columns and rows are kept. A score is made for ranking: it is not a probability. Files larger than memory are
+    read and written in pieces, images one batch at a time. Molecules and images that cannot be read go to a file of
+    their own, ranked.errors.csv beside ranked.csv, with their row (from 0) and the reason.
     """
-    from apmax import workflows as jobs
-    from apmax.cli import terminal
-    from apmax.workflows.ranking import score_names
-    from apmax.workflows.refusals import errors_file
-    from apmax.workflows.sources import remarks
+    from apmax import workflows
+    from apmax.cli import _console
+    from apmax.workflows.prediction import errors_file, score_columns
 
-    given = {"smiles": smiles, "path": path, "root": root, "ending": ending}
-    model, source = jobs.load(directory).open(data, given)
-    terminal.use_threads(model.job.data.kind)
-    report = jobs.rank(model, source, out, sort=sort, top=top, name=name, by=by, on_error=on_error, sheet=contact_sheet)
-    terminal.warn([*remarks(source), *report.lines()])
-    rows = report.rows - len(report.refused)
+    _options.allow_local_import(model)
+    saved, source = workflows.load_model(directory, model=model).open(
+        data, smiles=smiles, path=path, root=root, ending=ending
+    )
+    _console.set_threads(saved.data_type)
+    report = workflows.write_predictions(
+        saved, source, out, sort=sort, top=top, name=name, by=by, on_error=on_error, contact_sheet=contact_sheet
+    )
+    _console.show_warnings([*workflows.ignored_files_warning(source), *report.lines()])
+    unreadable = len(report.unreadable_rows)
+    rows = report.rows - unreadable
     rows = rows if top is None else min(top, rows)
-    console = terminal.output()
-    console.print(report.pace(), soft_wrap=True)
-    names = " and ".join(map(repr, score_names(model, name)))
+    console = _console.output()
+    console.print(report.timing(), soft_wrap=True)
+    names = " and ".join(map(repr, score_columns(saved, name)))
     console.print(f"{rows:,} rows with {names} in {out}", soft_wrap=True)
-    if report.refused:
-        console.print(f"{len(report.refused):,} that cannot be read in {errors_file(out)}", soft_wrap=True)
+    if unreadable:
+        console.print(f"{unreadable:,} that cannot be read in {errors_file(out)}", soft_wrap=True)
     if contact_sheet is not None and rows:
         console.print(f"The best-ranked images: {contact_sheet}", soft_wrap=True)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from apmax.reproduce import Grid, Item
+    from rich.console import Console
+    from rich.table import Table
+
+    from apmax.reproduce import ExperimentGrid, Item, Results
+    from apmax.reproduce.pages import ResultTable
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -21,10 +26,13 @@ apmax reproduce table2 --dataset hiv --model gine --methods ce,soap --seeds 3 --
 
 apmax reproduce table2 --only-tables"""
 
+WIDE = 150
+"""Columns of a terminal from which AP fits beside AUPRC."""
 
-def reproduce(
+
+def reproduce_command(
     item: Annotated[str | None, typer.Argument(help="A table, figure or ablation; --list names them.")] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="List what can be reproduced, and how far it is.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="List what can be reproduced, and its progress.")] = False,
     dataset: Annotated[str | None, typer.Option(help="Only these data sets, joined by commas.")] = None,
     model: Annotated[str | None, typer.Option(help="Only these networks, joined by commas.")] = None,
     methods: Annotated[str | None, typer.Option(help="Only these rows, joined by commas.")] = None,
@@ -38,63 +46,126 @@ def reproduce(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where results and tables go.")] = Path("results"),
     work: Annotated[Path, typer.Option(metavar="DIR", help="Where runs keep checkpoints.")] = Path("out", "reproduce"),
     data_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="The data sets; else APMAX_DATA.")] = None,
-    only_tables: Annotated[bool, typer.Option("--only-tables", help="Run nothing: write what is there.")] = False,
+    only_tables: Annotated[bool, typer.Option("--only-tables", help="Run nothing: write tables only.")] = False,
 ) -> None:
-    """Run a table, figure or ablation of the paper, and set it beside the paper's numbers.
+    """Run a table, figure or ablation of the paper, and compare it with the paper's numbers.
 
-    Runs that are done are not run again; runs that were interrupted go on. Several of these commands may run at once.
+    Finished runs are not repeated, and interrupted ones are resumed. Several of these commands may run at once.
     """
     from apmax import validation
-    from apmax.cli import following, reproduced, terminal
-    from apmax.reproduce import Place, Results, grid, origin, searches
+    from apmax.cli import _console, progress
+    from apmax.reproduce import Results, Workspace, code_origin, load_grid, plan_searches
 
-    console = terminal.output()
+    console, grid = _console.output(), load_grid()
     if show_list or item is None:
-        console.print(listing(grid(), Results(out)))
+        console.print(_item_list(grid, Results(out)))
         return
-    entry = grid().items[validation.choice("item", item, grid().items)]
-    rows = names(methods) or list(entry.rows)
+    entry = grid.items[validation.choice("item", item, grid.items)]
+    rows = split_names(methods) or list(entry.rows)
     for row in rows:
         validation.choice("methods", row, entry.rows)
-    count = grid().budgets[validation.choice("budget", budget, grid().budgets)]
-    cells = grid().cells(entry, data=names(dataset), models=names(model), splits=names(splits))
-    plan = searches(grid(), cells, rows, budget=count, seeds=seeds, splits=names(splits))
+    count = grid.budgets[validation.choice("budget", budget, grid.budgets)]
+    cells = grid.cells(entry, data=split_names(dataset), models=split_names(model), splits=split_names(splits))
+    plan = plan_searches(grid, cells, rows, budget=count, seeds=seeds, splits=split_names(splits))
     results = Results(out)
     if not only_tables:
-        place = Place(work, data_dir, origin())
+        workspace = Workspace(work, data_dir, code_origin())
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        following.follow(console, plan, results, place, workers=workers or max(1, cores // threads), threads=threads)
+        workers = workers or max(1, cores // threads)
+        progress.show_progress(console, plan, results, workspace, workers=workers, threads=threads)
         results.refresh()
-    asked = {"cells": cells, "rows": rows, "budget": budget, "seeds": seeds, "splits": names(splits)}
-    reproduced.show(console, grid(), entry, results, **asked)
+    selection = {"cells": cells, "rows": rows, "budget": budget, "seeds": seeds, "splits": split_names(splits)}
+    _show_results(console, grid, entry, results, selection)
 
 
-def names(text: str | None) -> list[str] | None:
+def split_names(text: str | None) -> list[str] | None:
     """Return the words of a list joined by commas, each once, or None where there are none.
 
-    >>> names("ce, soap,ce"), names("")
+    >>> split_names("ce, soap,ce"), split_names("")
     (['ce', 'soap'], None)
     """
     words = dict.fromkeys(word.strip() for word in (text or "").split(","))
     return [word for word in words if word] or None
 
 
-def listing(grid: Grid, results: Any) -> Any:
-    """Return a table of all items with how many of their runs are done at the smallest budget."""
+def _item_list(grid: ExperimentGrid, results: Results) -> Table:
+    """Return a table of all items with the number of their finished runs at the smallest budget."""
     from rich.table import Table
+
+    from apmax.reproduce import plan_searches
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in ("item", "what", "runs done"):
         table.add_column(column, justify="right" if column == "runs done" else "left")
     for item in grid.items.values():
-        done, total = progress_of(grid, item, results)
-        table.add_row(item.name, item.title, f"{done} of {total}")
+        counts = [search.count(results.lines) for search in plan_searches(grid, grid.cells(item), item.rows)]
+        table.add_row(item.name, item.title, f"{sum(done for done, _ in counts)} of {sum(n for _, n in counts)}")
     return table
 
 
-def progress_of(grid: Grid, item: Item, results: Any) -> tuple[int, int]:
-    """Return how many runs of an item are done, and how many it has."""
-    from apmax.reproduce import searches
+def _show_results(
+    console: Console, grid: ExperimentGrid, item: Item, results: Results, selection: dict[str, Any]
+) -> None:
+    """Print the tables of the selected part of an item, and write the files of the whole item.
 
-    counts = [search.count(results.lines) for search in searches(grid, grid.cells(item), item.rows)]
-    return sum(done for done, _ in counts), sum(total for _, total in counts)
+    Args:
+        console: Where to print.
+        grid: All experiments.
+        item: The table or figure.
+        results: Finished runs.
+        selection: `cells`, `rows`, `budget`, `seeds`, `splits` as in `summarise_item`.
+    """
+    from rich.text import Text
+
+    from apmax.reproduce.pages import cell_table, opening_lines, summarise_item, table_notes, write_item_files
+
+    part = summarise_item(grid, item, results.lines, **selection)
+    console.print(Text(item.title, "bold"))
+    for line in opening_lines(part):
+        console.print(Text(line))
+    for cell in part.started_cells:
+        console.print()
+        console.print(_terminal_table(cell_table(part, cell), wide=console.width >= WIDE))
+    if part.started_cells:
+        console.print()
+        for line in table_notes(part):
+            console.print(Text(f"· {line}", "dim"))
+    # The files are of the whole item: a command about a part of it must not remove the rest.
+    whole = summarise_item(grid, item, results.lines, budget=selection["budget"], seeds=selection["seeds"])
+    files = write_item_files(whole, results.folder, results.histories())
+    console.print(Text(_files_text(files)), soft_wrap=True)
+
+
+def _terminal_table(table: ResultTable, *, wide: bool) -> Table:
+    """Return a table for the terminal, without AP where there is no room for it."""
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = [number for number, name in enumerate(table.columns) if wide or not name.startswith("AP")]
+    result = Table(title=table.title, title_justify="left", title_style="bold", box=None, header_style="bold")
+    for number in shown:
+        name = _fold(table.columns[number], wide=wide)
+        result.add_column(name, justify="right" if number else "left", no_wrap=number > 0)
+    for number, row in enumerate(table.rows):
+        if table.starts_ours(number):
+            result.add_row(Text("ours", "italic dim"))
+        name_field, *fields = (row.fields[column] for column in shown)
+        texts = [Text(_fold(field.full_text, wide=wide), "bold green" if field.best else "") for field in fields]
+        result.add_row(Text(name_field.text), *texts)
+    return result
+
+
+def _fold(text: str, *, wide: bool) -> str:
+    """Return text with deviations and intervals in lines of their own, where there is no room beside the value."""
+    return text if wide else text.replace(" (", "\n(").replace(" ±", "\n±").replace(", ", ",\n")
+
+
+def _files_text(paths: Sequence[Path]) -> str:
+    """Return one line that names the written files.
+
+    >>> _files_text([Path("results/table1/table1.md"), Path("results/table1/table1.png")])
+    'Written: results/table1/table1.md, .png'
+    """
+    first, *others = paths
+    ends = [path.suffix if path.with_suffix("") == first.with_suffix("") else path.name for path in others]
+    return f"Written: {', '.join([first.as_posix(), *ends])}"

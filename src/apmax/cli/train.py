@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apmax.cli import options
-from apmax.cli.asking import Asked, asked
+from apmax.cli._options import DATA, SPLITTING, TRAINING, JobOptions, with_job_options
+
+if TYPE_CHECKING:
+    from apmax.workflows import JobResult
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -22,6 +24,8 @@ apmax train runs/churn/run.toml --out runs/again --set stages.1.lr=1e-4
 
 apmax train clients.csv --target churn --out runs/churn --resume
 
+apmax train clients.csv --target churn --model my_networks:build --out runs/own
+
 apmax train molecules.csv --smiles smiles --target active --split scaffold --test-share 0.1 --out runs/active
 
 apmax train tox21.csv --smiles smiles --target NR-AR --target NR-AhR --model mpnn --out runs/tox
@@ -31,71 +35,74 @@ apmax train images/ --target malignant --test-share 0.1 --out runs/skin
 apmax train lesions.csv --path file --target malignant --group patient --pretrained resnet18.pth --out runs/skin"""
 
 
-@asked
-def train(
-    job: Asked,
+@with_job_options
+def train_command(
+    options: JobOptions,
     out: Annotated[
         Path,
-        typer.Option(metavar="DIR", help="Directory for the model and all about it.", rich_help_panel=options.DATA),
+        typer.Option(metavar="DIR", help="Folder for the model and everything about it.", rich_help_panel=DATA),
     ],
     test: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Scored once, after the choice.", rich_help_panel=options.DATA)
+        str | None, typer.Option(metavar="FILE", help="Scored once, after the choice.", rich_help_panel=DATA)
     ] = None,
     test_share: Annotated[
         float | None,
-        typer.Option(metavar="X", help="Hold out this much too, as the test.", rich_help_panel=options.HOLD_OUT),
+        typer.Option(
+            metavar="X", help="Share of DATA for the test, held out in the same way.", rich_help_panel=SPLITTING
+        ),
     ] = None,
     num_pos: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Positives per step.", rich_help_panel=options.TRAINING)
+        int | None, typer.Option(min=1, metavar="N", help="Positives per step.", rich_help_panel=TRAINING)
     ] = None,
     lr: Annotated[
         float | None,
         typer.Option(
-            metavar="X", help="Of the first stage; later ones keep their ratio to it.", rich_help_panel=options.TRAINING
+            metavar="X", help="Of the first stage; later ones keep their ratio to it.", rich_help_panel=TRAINING
         ),
     ] = None,
     ensemble: Annotated[
-        int | None, typer.Option(min=1, metavar="K", help="Average K models.", rich_help_panel=options.TRAINING)
+        int | None, typer.Option(min=1, metavar="K", help="Average K models.", rich_help_panel=TRAINING)
     ] = None,
     devices: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Processes or GPUs.", rich_help_panel=options.TRAINING)
+        int | None, typer.Option(min=1, metavar="N", help="Processes or GPUs.", rich_help_panel=TRAINING)
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what stands in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the training in --out.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only the final table.")] = False,
 ) -> None:
     """Train a model on a table, on molecules or on images; validation AP chooses its epoch.
 
-    Columns are understood by themselves, rows to choose by are held out, and everything needed to go on, to score
-    new rows and to do it again is kept in the directory.
+    The types of columns are inferred, validation rows are held out, and the folder keeps everything that is needed to
+    continue the training, to score new rows and to repeat it.
     """
-    from apmax import workflows as jobs
-    from apmax.cli import terminal
-    from apmax.workflows.training import is_first_process
+    from apmax import workflows
+    from apmax.cli import _console
+    from apmax.train import is_first_process
 
-    table = job.table(test=test, test_share=test_share)
-    wishes = job.wishes(num_pos=num_pos, lr=lr, ensemble=ensemble, devices=devices)
-    data = jobs.data_spec(table, wishes, job.places)
-    terminal.use_threads(data.kind)
-    tell = (lambda _, warnings: terminal.warn(warnings)) if quiet else terminal.notes
-    outcome = jobs.train(table, wishes, out=out, resume=resume, progress=not quiet, places=job.places, tell=tell)
+    overrides = options.overrides(num_pos=num_pos, lr=lr, ensemble=ensemble, devices=devices)
+    plan = workflows.plan_job(options.job_table(test=test, test_share=test_share), overrides, options.folders)
+    _console.set_threads(workflows.DATA_TYPES[plan.data.kind])
+    notify = (lambda _, warnings: _console.show_warnings(warnings)) if quiet else _console.show_notes
+    result = workflows.train_job(plan, out=out, resume=resume, progress=not quiet, notify=notify)
     if not is_first_process():
         return
-    terminal.warn(outcome.warnings)
-    console = terminal.output()
+    _console.show_warnings(result.warnings)
+    console = _console.output()
     console.print()
-    parts = {"validation": outcome.valid} | ({} if outcome.test is None else {"test": outcome.test})
-    console.print(terminal.evaluations(parts))
+    parts = {"validation": result.valid} | ({} if result.test is None else {"test": result.test})
+    console.print(_console.metrics_table(parts))
     if not quiet:
-        console.print(f"\nChosen by validation AP: {chosen(outcome)}.", soft_wrap=True)
-        for sheet in outcome.sheets:
+        console.print(f"\nChosen by validation AP: {_chosen_epochs(result)}.", soft_wrap=True)
+        for sheet in result.contact_sheets:
             console.print(f"The best-ranked images: {sheet}", soft_wrap=True)
-        how = f"--by {data.targets[0]} --sort" if len(data.targets) > 1 else "--sort"
-        console.print(f"To rank new rows: apmax predict {out} DATA {how} --out ranked.csv", soft_wrap=True)
+        targets = plan.data.targets
+        sorting = f"--by {targets[0]} --sort" if len(targets) > 1 else "--sort"
+        console.print(f"To rank new rows: apmax predict {out} DATA {sorting} --out ranked.csv", soft_wrap=True)
 
 
-def chosen(outcome: object) -> str:
-    """Return in words which epochs the chosen weights are of."""
-    records, picks = outcome.records, outcome.chosen  # type: ignore[attr-defined]
-    names = {record.stage_number: record.stage for record in records}
-    texts = [f"epoch {pick['epoch']} of stage {pick['stage'] + 1} ({names.get(pick['stage'], '')})" for pick in picks]
+def _chosen_epochs(result: JobResult) -> str:
+    names = {record.stage_number: record.stage for record in result.records}
+    texts = [
+        f"epoch {chosen['epoch']} of stage {chosen['stage'] + 1} ({names.get(chosen['stage'], '')})"
+        for chosen in result.chosen
+    ]
     return texts[0] if len(texts) == 1 else "; ".join(f"for model {k + 1} {text}" for k, text in enumerate(texts))

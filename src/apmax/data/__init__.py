@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from apmax.data.indexed import Indexed
+from apmax.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from apmax.data.parsing import timestamps
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         is_molecule_file,
         open_table,
     )
+    from apmax.data.scaling import RobustScale
     from apmax.data.splits import (
         Labels,
         Split,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from apmax.data.targets import LabelledTable, Target, Targets, read_labelled
     from apmax.data.writing import open_writer
 
-_HOMES = {
+_EXPORTS = {
     "parsing": ("timestamps",),
     "reading": (
         "ON_ERROR",
@@ -50,6 +51,7 @@ _HOMES = {
         "is_molecule_file",
         "open_table",
     ),
+    "scaling": ("RobustScale",),
     "splits": (
         "Labels",
         "Split",
@@ -67,13 +69,12 @@ _HOMES = {
     "targets": ("LabelledTable", "Target", "Targets", "read_labelled"),
     "writing": ("open_writer",),
 }
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
-
 __all__ = [
     "ON_ERROR",
     "Indexed",
     "LabelledTable",
     "Labels",
+    "RobustScale",
     "RowSource",
     "SdfFile",
     "SmilesFile",
@@ -85,9 +86,11 @@ __all__ = [
     "any_known",
     "any_positive",
     "describe_unreadable",
+    "images",
     "is_molecule_file",
     "k_fold",
     "load_split",
+    "molecules",
     "one_column",
     "open_table",
     "open_writer",
@@ -96,18 +99,10 @@ __all__ = [
     "split_by_time",
     "split_random",
     "split_stratified",
+    "splits",
     "strata",
+    "tables",
     "timestamps",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'apmax.data' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"apmax.data.{_HOME_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_attributes(__name__, __all__, _EXPORTS)

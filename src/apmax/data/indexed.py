@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from apmax.labels import known_labels
+from apmax.samplers import known_labels
 
 KEY, ATTRIBUTE = "index", "row"
 """The key (of dicts) and the attribute (of graphs) of the row. PyG shifts attributes named like "index" in batches."""

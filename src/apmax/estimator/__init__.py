@@ -1,9 +1,9 @@
-"""scikit-learn's way in: `APClassifier(...).fit(X, y).predict_proba(X)`."""
+"""scikit-learn estimator: `APClassifier(...).fit(X, y).predict_proba(X)`."""
 
 from apmax import extras
 
 extras.load("sklearn", "sklearn")
 
-from apmax.estimator.classifier import APClassifier  # noqa: E402 - a missing scikit-learn is reported first
+from apmax.estimator.classifier import APClassifier  # noqa: E402 - after the check that scikit-learn is installed
 
 __all__ = ["APClassifier"]

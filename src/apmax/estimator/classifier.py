@@ -1,7 +1,8 @@
-"""`APClassifier`: average precision with scikit-learn's contract."""
+"""`APClassifier`, a scikit-learn classifier that maximises average precision."""
 
 from __future__ import annotations
 
+import numbers
 import sys
 import warnings
 from typing import Any, NamedTuple
@@ -17,78 +18,88 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
 
 from apmax import validation
-from apmax.data.splits import split_stratified
-from apmax.estimator.calibration import calibrate
-from apmax.estimator.canonical import canonical
-from apmax.estimator.choosing import CANDIDATES, choose_loss
-from apmax.estimator.columns import measure_columns
-from apmax.estimator.exact import fit_linear
-from apmax.estimator.network import build_module, train_network, two_stages
-from apmax.estimator.rows import dataset
+from apmax.estimator.calibration import fit_platt
+from apmax.estimator.exact import column_moments, fit_linear, merge_equal_rows
+from apmax.estimator.loss_choice import CANDIDATES, choose_loss
+from apmax.estimator.network import fit_network, row_dataset
 from apmax.losses import LOSSES
 from apmax.surrogates import SURROGATES
 from apmax.train import predict
 
-Array = NDArray[np.float64]
+_Array = NDArray[np.float64]
 SOLVERS = ("exact", "adam", "sgd")
-KINKED = ("hinge", "ramp")
-OF_ONE_SOLVER = ("coef_", "intercept_", "objective_", "model_", "records_", "_columns", "loss_scores_", "loss_reason_")
+KINKED_SURROGATES = ("hinge", "ramp")
+_SOLVER_OPTIONS = ("lr", "epochs", "batch_size", "num_pos", "weight_decay")
+_NETWORK_PARAMETERS = ("hidden", "module", "stages", *_SOLVER_OPTIONS)
+# Fitted attributes that only some solvers or losses set.
+_OPTIONAL_ATTRIBUTES = (
+    "coef_",
+    "intercept_",
+    "objective_",
+    "model_",
+    "records_",
+    "_scales",
+    "loss_scores_",
+    "loss_reason_",
+)
 
 
-class Problem(NamedTuple):
-    """What is to be learnt: rows, their 0/1 labels and their weights."""
+class _LabelledRows(NamedTuple):
+    """Rows, their 0/1 labels and their weights."""
 
     X: Any
-    labels: Array
-    sample_weight: Array
+    labels: _Array
+    sample_weight: _Array
 
 
 class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A binary classifier trained to rank: it maximises average precision.
+    """Binary classifier that maximises average precision.
 
-    `solver="exact"` minimises `P(w) + l2·|w|²` for a linear model on standardised columns by L-BFGS, P being the exact
-    objective over all rows (`functional.ap_objective`); deterministic. `solver="adam"` and `"sgd"` train a network
-    with mini-batches: cross-entropy first, then the loss. Either way Platt's curve turns scores into probabilities,
-    and `predict` says `classes_[1]` where the probability of that class is above one half; for rare positives that
-    is seldom: rank by `decision_function`, or choose a threshold.
+    `solver="exact"` minimises `P(w) + l2·|w|²` for a linear model on standardised columns by L-BFGS-B, where P is the
+    exact objective over all rows (`functional.ap_objective`); it is deterministic. `solver="adam"` and `"sgd"` train a
+    network with mini-batches, cross-entropy first and then the loss, exactly as `apmax train` does. In both cases a
+    Platt curve turns scores into probabilities, and `predict` returns `classes_[1]` where the probability of that class
+    is above one half. For rare positives that is seldom the case: rank by `decision_function`, or choose a threshold.
 
     Args:
         solver: "exact", "adam" or "sgd".
-        loss: Any of `LOSSES` with "adam" and "sgd"; "ap" or "ce" with "exact". "auto" takes "ce" or "ap", whichever has
-            the better average precision in an inner cross-validation.
+        loss: Any of `LOSSES` with "adam" and "sgd"; "ap" or "ce" with "exact". "auto" chooses "ce" or "ap", whichever
+            has the better average precision in an inner cross-validation.
         pos_label: The class whose average precision is maximised; None for the last of `classes_`.
         l2: "exact": strength of the L2 penalty.
         surrogate: "exact": the surrogate of P, a name in `SURROGATES` without kinks.
-        margin: Its margin.
-        max_iter: "exact": iterations of L-BFGS at most.
-        tol: "exact": L-BFGS ends where no component of the gradient is larger.
-        hidden: "adam", "sgd": widths of the hidden layers.
-        module: Instead of `hidden`: a torch module that returns one score per row (copied, its weights are the start),
-            or a function that makes one from the number of features.
-        stages: Instead of the two stages: any of `apmax.train.config.Stage`; then `loss` and the arguments down to
+        margin: "exact": margin of the surrogate.
+        max_iter: "exact": maximum number of L-BFGS-B iterations.
+        tol: "exact": the search ends when no component of the gradient is larger.
+        hidden: Widths of the hidden layers, () for a linear model; None for (64, 64). This argument and those down to
+            `weight_decay` are for "adam" and "sgd", and an error with "exact".
+        module: Instead of `hidden`: a torch module that returns one score per row (copied, training starts from its
+            weights), or a function that makes one from the number of features.
+        stages: Instead of the two stages: a sequence of `apmax.train.Stage`; then `loss` and the arguments from `lr` to
             `weight_decay` are not used.
-        lr: Learning rate; None for 1e-3 (adam) or 1e-2 (sgd).
-        epochs: Of the first stage, at most; None for 20, more on small tables.
-        batch_size: Rows in a batch.
-        num_pos: Positives in a batch of the second stage.
-        weight_decay: Of the optimiser.
+        lr: Learning rate; None for 1e-3, or 1e-2 with "sgd" or a linear model.
+        epochs: Maximum number of epochs of the first stage; None for about 4,000 steps, 5 to 100 epochs.
+        batch_size: Rows in a batch; None for 128, or 64 below 2,048 training rows.
+        num_pos: Positives in a batch of the second stage; None for an eighth of the batch.
+        weight_decay: Weight decay of the optimiser; None for 0.
         validation_fraction: "adam", "sgd": share of the rows held out to select the epoch and to calibrate.
         cv: Folds for `loss="auto"`: their number, or a splitter or splits of scikit-learn.
-        accelerator: As in Lightning Fabric: "auto", "cpu", "cuda".
-        random_state: Seed of "adam", "sgd" and of the folds of `loss="auto"` (None: a fixed one for the folds).
-        verbose: Say which loss was chosen and why, and show the epochs.
+        accelerator: "adam", "sgd": as in Lightning Fabric: "auto", "cpu", "cuda".
+        random_state: Seed of "adam" and "sgd" and of the folds of `loss="auto"` (None: a fixed one for the folds). An
+            int is the seed itself, as `--seed` of the command line.
+        verbose: Print the loss that was chosen and the reason, and show the epochs.
 
     Attributes:
         classes_: The two classes, sorted.
         coef_, intercept_: "exact": (1, d) and (1,) such that `decision_function(X) = X @ coef_.T + intercept_`.
-        objective_: "exact": the minimum of the objective reached, penalty included.
-        model_, records_: "adam", "sgd": the trained torch module (on the CPU, in float64; its input are
-            standardised columns) and the records of its epochs.
-        calibration_: Platt's slope and intercept, from scores for `pos_label` to logits.
+        objective_: "exact": value of the objective at the solution, penalty included.
+        model_, records_: "adam", "sgd": the trained torch module (on the CPU, in float64; its inputs are scaled
+            columns) and the records of its epochs.
+        calibration_: Slope and intercept of the Platt curve, from scores for `pos_label` to logits.
         loss_: The loss used.
         loss_scores_, loss_reason_: `loss="auto"`: average precision by loss and fold, and the reason of the choice.
-        n_iter_: Iterations, or epochs.
-        n_features_in_, feature_names_in_: As in all of scikit-learn.
+        n_iter_: Number of iterations, or of epochs.
+        n_features_in_, feature_names_in_: As everywhere in scikit-learn.
 
     >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
     >>> model = APClassifier().fit(X, ["no", "no", "yes", "yes"])
@@ -107,14 +118,14 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         margin: float = 1.0,
         max_iter: int = 500,
         tol: float = 1e-5,
-        hidden: tuple[int, ...] = (64, 64),
+        hidden: tuple[int, ...] | None = None,
         module: Any = None,
         stages: Any = None,
         lr: float | None = None,
         epochs: int | None = None,
-        batch_size: int = 128,
-        num_pos: int = 16,
-        weight_decay: float = 0.0,
+        batch_size: int | None = None,
+        num_pos: int | None = None,
+        weight_decay: float | None = None,
         validation_fraction: float = 0.2,
         cv: Any = 5,
         accelerator: str = "auto",
@@ -144,29 +155,29 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> APClassifier:
-        """Learn from a table (n, d), dense, sparse or a data frame, and labels of two classes.
+        """Fit the classifier to a table (n, d), dense, sparse or a data frame, and labels of two classes.
 
         Args:
-            X: The table; missing values must have been filled in.
+            X: The table; missing values must be imputed before.
             y: (n,) labels: numbers, strings or booleans.
             sample_weight: (n,) non-negative. A row of weight 0 is left out, one of weight 2 counts as two rows.
 
         Raises:
-            ValueError: Wrong settings, not two classes, missing or infinite values, negative weights.
+            ValueError: Invalid parameters, not two classes, missing or infinite values, negative weights.
         """
-        self._check_settings()
-        problem = self._problem(X, y, sample_weight)
-        for name in OF_ONE_SOLVER:
+        self._check_parameters()
+        rows = self._labelled_rows(X, y, sample_weight)
+        for name in _OPTIONAL_ATTRIBUTES:
             self.__dict__.pop(name, None)
-        loss = self._choose(problem) if self.loss == "auto" else self.loss
-        kept = problem.sample_weight > 0
+        loss = self._choose_loss(rows) if self.loss == "auto" else self.loss
+        kept = rows.sample_weight > 0
         if not kept.all():
-            problem = Problem(*(part[kept] for part in problem))
-        (self._fit_exact if self.solver == "exact" else self._fit_network)(problem, loss)
+            rows = _LabelledRows(*(part[kept] for part in rows))
+        (self._fit_exact if self.solver == "exact" else self._fit_network)(rows, loss)
         self.loss_ = loss
         return self
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: Any) -> _Array:
         """Return (n,) calibrated log-odds of `classes_[1]`; their order is the ranking.
 
         >>> X = np.arange(4.0)[:, None]
@@ -177,16 +188,16 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         if hasattr(self, "coef_"):
             return np.asarray(X @ self.coef_[0] + self.intercept_[0])
-        scores = self._network_scores(self._columns.standardised(X))
+        scores = self._network_scores(X)
         return np.asarray(self._sign * self.calibration_.logit(scores))
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Any) -> _Array:
         """Return (n, 2) probabilities of the two classes."""
         positive = expit(self.decision_function(X))
         return np.stack([1 - positive, positive], axis=1)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return (n,) the likelier class of each row."""
+        """Return the more probable class of each row, (n,)."""
         second = self.decision_function(X) > 0
         return np.asarray(self.classes_[second.astype(np.intp)])
 
@@ -196,38 +207,48 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    def _check_settings(self) -> None:
+    def _check_parameters(self) -> None:
         validation.choice("solver", self.solver, SOLVERS)
         validation.choice("loss", self.loss, [*LOSSES, "auto"])
         validation.choice("surrogate", self.surrogate, SURROGATES)
         for name in ("l2", "margin", "tol"):
             validation.interval(name, getattr(self, name), 0, closed="neither")
-        for name in ("max_iter", "batch_size", "num_pos"):
-            validation.whole(name, getattr(self, name), 1)
+        validation.whole("max_iter", self.max_iter, 1)
+        for name in ("batch_size", "num_pos", "epochs"):
+            if getattr(self, name) is not None:
+                validation.whole(name, getattr(self, name), 1)
         if isinstance(self.cv, int):
             validation.whole("cv", self.cv, 2)
-        if self.epochs is not None:
-            validation.whole("epochs", self.epochs, 1)
         if self.lr is not None:
             validation.interval("lr", self.lr, 0, closed="neither")
+        if self.weight_decay is not None:
+            validation.interval("weight_decay", self.weight_decay, 0)
         validation.interval("validation_fraction", self.validation_fraction, 0, 1, closed="neither")
-        if not isinstance(self.hidden, (tuple, list)):
-            raise TypeError(f"hidden must be a tuple of widths such as (64, 64), got {self.hidden!r}")
-        for width in self.hidden:
-            validation.whole("hidden", width, 1)
-        if self.solver != "exact":
-            return
+        if self.hidden is not None:
+            if not isinstance(self.hidden, (tuple, list)):
+                raise TypeError(f"hidden must be a tuple of widths such as (64, 64), got {self.hidden!r}")
+            for width in self.hidden:
+                validation.whole("hidden", width, 1)
+        if self.solver == "exact":
+            self._check_exact_parameters()
+
+    def _check_exact_parameters(self) -> None:
         if self.loss not in (*CANDIDATES, "auto"):
             raise ValueError(
                 f"loss={self.loss!r} needs solver='adam' or 'sgd'; the exact solver knows 'ap', 'ce' and 'auto'"
             )
-        if self.surrogate in KINKED:
-            raise ValueError(f"surrogate={self.surrogate!r} has kinks that L-BFGS cannot pass; take 'smooth_step'")
-        for name in ("module", "stages"):
-            if getattr(self, name) is not None:
-                raise ValueError(f"{name} needs solver='adam' or 'sgd'; the exact solver fits a linear model")
+        if self.surrogate in KINKED_SURROGATES:
+            raise ValueError(
+                f"surrogate={self.surrogate!r} has kinks, and L-BFGS-B needs a continuous gradient; use 'smooth_step'"
+            )
+        given = [name for name in _NETWORK_PARAMETERS if getattr(self, name) is not None]
+        if given:
+            raise ValueError(
+                f"{', '.join(given)} {'needs' if len(given) == 1 else 'need'} solver='adam' or 'sgd': solver='exact' "
+                "fits a linear model without mini-batches. Set solver='adam', or leave out what it does not use"
+            )
 
-    def _problem(self, X: Any, y: Any, sample_weight: Any) -> Problem:
+    def _labelled_rows(self, X: Any, y: Any, sample_weight: Any) -> _LabelledRows:
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
         check_classification_targets(y)
         kind = type_of_target(y, input_name="y", raise_unknown=True)
@@ -235,33 +256,32 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
         weight = np.ones(len(y))
         if sample_weight is not None:
-            given = np.asarray(sample_weight, dtype=np.float64)
-            weight = validation.weights(given, y.shape).numpy()
+            weight = validation.weights(np.asarray(sample_weight, dtype=np.float64), y.shape).numpy()
         classes = np.unique(y[weight > 0])
         if len(classes) < 2:
             raise ValueError(
-                f"APClassifier ranks one class before another: y holds one class only, {classes.tolist()!r}, "
-                "among the rows of positive weight"
+                f"APClassifier needs two classes: y holds one class only, {classes.tolist()!r}, among the rows of "
+                "positive weight"
             )
         if self.pos_label is not None and self.pos_label not in classes.tolist():
             raise ValueError(f"pos_label must be one of the classes {classes.tolist()!r}, got {self.pos_label!r}")
         self.classes_ = classes
         positive = classes[1] if self.pos_label is None else self.pos_label
         self._sign = 1.0 if positive == classes[1] else -1.0
-        return Problem(X, (y == positive).astype(np.float64), weight)
+        return _LabelledRows(X, (y == positive).astype(np.float64), weight)
 
-    def _choose(self, problem: Problem) -> str:
+    def _choose_loss(self, rows: _LabelledRows) -> str:
         seed = 0 if self.random_state is None else self._seed()
-        choice = choose_loss(self, *problem, cv=self.cv, seed=seed)
+        choice = choose_loss(self, *rows, cv=self.cv, seed=seed)
         self.loss_scores_, self.loss_reason_ = choice.scores, choice.reason
         if self.verbose:
             sys.stdout.write(f"APClassifier(loss='auto') chose {choice.reason}\n")
         return choice.loss
 
-    def _fit_exact(self, problem: Problem, loss: str) -> None:
-        X, labels, weight = canonical(*problem)
-        columns = measure_columns(X, weight)
-        found = fit_linear(
+    def _fit_exact(self, rows: _LabelledRows, loss: str) -> None:
+        X, labels, weight = merge_equal_rows(*rows)
+        columns = column_moments(X, weight)
+        fit = fit_linear(
             X,
             labels,
             weight,
@@ -273,61 +293,42 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             max_iter=self.max_iter,
             tol=self.tol,
         )
-        if not found.converged:
+        if not fit.converged:
             warnings.warn(
-                f"L-BFGS did not converge in {found.iterations} iterations; raise max_iter, tol or l2",
+                f"L-BFGS-B did not converge in {fit.iterations} iterations; raise max_iter, tol or l2",
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        slopes = found.point * columns.inverse
-        self.calibration_ = calibrate(np.asarray(X @ slopes), labels, weight)
+        slopes = fit.weight * columns.inverse
+        self.calibration_ = fit_platt(np.asarray(X @ slopes), labels, weight)
         self.coef_ = self._sign * self.calibration_.slope * slopes[None, :]
         self.intercept_ = np.array([self._sign * self.calibration_.intercept])
-        self.objective_, self.n_iter_ = found.value, found.iterations
+        self.objective_, self.n_iter_ = fit.value, fit.iterations
 
-    def _fit_network(self, problem: Problem, loss: str) -> None:
-        X, labels, weight = problem
-        seed = self._seed()
-        self._columns = measure_columns(X, weight)
-        table = self._columns.standardised(X)
-        if min((labels == 0).sum(), (labels == 1).sum()) < 2:
-            # A class of one row cannot be divided: all rows are in both parts.
-            parts = np.arange(len(labels)), np.arange(len(labels))
-        else:
-            parts = split_stratified(labels, self.validation_fraction, seed=seed)
-
-        def stages(rows: int) -> Any:
-            if self.stages is not None:
-                return self.stages
-            return two_stages(
-                loss,
-                solver=self.solver,
-                lr=self.lr,
-                epochs=self.epochs,
-                batch_size=self.batch_size,
-                num_pos=self.num_pos,
-                weight_decay=self.weight_decay,
-                rows=rows,
-            )
-
-        self.model_, self.records_ = train_network(
-            build_module(self.module, self.hidden, X.shape[1], share=weight @ labels / weight.sum(), seed=seed),
-            table,
-            labels,
-            weight,
-            parts=parts,
-            stages=stages,
-            seed=seed,
+    def _fit_network(self, rows: _LabelledRows, loss: str) -> None:
+        fit = fit_network(
+            *rows,
+            module=self.module,
+            hidden=self.hidden,
+            stages=self.stages,
+            loss=loss,
+            options={"solver": self.solver, **{name: getattr(self, name) for name in _SOLVER_OPTIONS}},
+            share=self.validation_fraction,
+            seed=self._seed(),
             accelerator=self.accelerator,
             progress=bool(self.verbose),
         )
-        held_out = parts[1]
-        self.calibration_ = calibrate(self._network_scores(table[held_out]), labels[held_out], weight[held_out])
+        self.model_, self._scales, self.records_ = fit.network, fit.scales, fit.records
+        X, labels, weight = (part[fit.held_out] for part in rows)
+        self.calibration_ = fit_platt(self._network_scores(X), labels, weight)
         self.n_iter_ = len(self.records_)
 
-    def _network_scores(self, table: Any) -> Array:
-        scores: torch.Tensor = predict(self.model_, dataset(table))
+    def _network_scores(self, X: Any) -> _Array:
+        scores: torch.Tensor = predict(self.model_, row_dataset(self._scales.apply(X)))
         return scores.numpy()
 
     def _seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        generator = check_random_state(self.random_state)
+        if isinstance(self.random_state, numbers.Integral):
+            return int(self.random_state)
+        return int(generator.randint(np.iinfo(np.int32).max))

@@ -1,144 +1,255 @@
-"""Any torch module on a table, by the project's own trainer."""
+"""Network solver: a torch module trained on a table with the stack of `apmax train`.
+
+The parts are those of the command line: `split_stratified`, `RobustScale`, `build_table_model`, `table_recipe` and
+`fit`. The same rows, seed and options give the same scores.
+"""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from scipy import sparse  # type: ignore[import-untyped]
+from torch import Tensor, nn
+from torch.utils.data import Dataset, TensorDataset
 
-from apmax.estimator import rows as rows_of
-from apmax.models.tables import MLP
-from apmax.train import Data, Record, fit
-from apmax.train.config import RECIPES, Run, Sampler, Stage
+from apmax.data import RobustScale, split_stratified
+from apmax.estimator.exact import column_moments
+from apmax.models.tables import build_table_model
+from apmax.train import Data, Optimizer, Record, Run, Sampler, Stage, fit, table_recipe
 
-Array = NDArray[np.float64]
-LEARNING_RATES = {"adam": 1e-3, "sgd": 1e-2}
-_MOMENTUM = 0.9
-_STEPS, _PATIENT_STEPS, _FEWEST_EPOCHS, _MOST_EPOCHS = 1000, 400, 20, 200
+_Array = NDArray[np.float64]
+_RowNumbers = NDArray[np.int64]
+_SGD_LEARNING_RATE = 1e-2
+_SGD_MOMENTUM = 0.9
 
 
-def build_module(module: Any, hidden: Sequence[int], features: int, *, share: float, seed: int) -> nn.Module:
-    """Return the network to train: a copy of `module`, what it makes of the number of features, or a perceptron.
+class NetworkFit(NamedTuple):
+    """Trained network (on the CPU, in float64), column scales, records of the epochs, and the held-out rows."""
 
-    The perceptron's first scores are about the log-odds of the positives' `share`. Otherwise hundreds of steps are lost
-    on that one number first, and selection by average precision sees nothing but noise.
+    network: nn.Module
+    scales: ColumnScales
+    records: list[Record]
+    held_out: _RowNumbers
 
-    >>> [tuple(weight.shape) for weight in build_module(None, (4,), 2, share=0.1, seed=0).parameters()]
+
+class ColumnScales(NamedTuple):
+    """Scales of all columns: robust ones of a dense table, divisors alone of a sparse table, which stays sparse."""
+
+    dense: tuple[RobustScale, ...] | None
+    inverse: _Array | None
+
+    @staticmethod
+    def fit(X: Any, sample_weight: _Array) -> ColumnScales:
+        """Fit the scales to training rows; a row of weight 2 counts as two rows."""
+        if sparse.issparse(X):
+            return ColumnScales(None, column_moments(X, sample_weight).inverse)
+        weight = relative_weights(sample_weight)
+        return ColumnScales(tuple(RobustScale.fit(column, weight) for column in X.T), None)
+
+    def apply(self, X: Any) -> Any:
+        """Return the scaled table, dense or sparse as it is stored; both forms can be given to either fit."""
+        if self.dense is None:
+            return (X @ sparse.diags(self.inverse)).tocsr() if sparse.issparse(X) else X * self.inverse
+        table = X.toarray() if sparse.issparse(X) else X
+        return np.stack([scale(column) for scale, column in zip(self.dense, table.T, strict=True)], axis=1)
+
+
+class SparseRows(Dataset[Tensor]):
+    """Data set of the rows of a sparse table; batches are made dense when they are read."""
+
+    def __init__(self, table: Any) -> None:
+        self.table = table.tocsr()
+
+    def __len__(self) -> int:
+        return int(self.table.shape[0])
+
+    def __getitem__(self, row: int) -> Tensor:
+        return self.__getitems__([row])[0]
+
+    def __getitems__(self, rows: list[int]) -> Tensor:
+        """Return these rows, (len(rows), d)."""
+        return torch.from_numpy(self.table[rows].toarray())
+
+    @staticmethod
+    def collate(batch: Tensor) -> Tensor:
+        """Return the batch, which is a tensor already."""
+        return batch
+
+
+def row_dataset(table: Any) -> Dataset[Any]:
+    """Return the rows of a dense or sparse table as a torch data set."""
+    return SparseRows(table) if sparse.issparse(table) else TensorDataset(torch.from_numpy(np.ascontiguousarray(table)))
+
+
+def relative_weights(sample_weight: _Array) -> _Array | None:
+    """Return the weights divided by their mean, since only their ratios matter; None if they are all equal.
+
+    >>> relative_weights(np.array([2.0, 4.0, 6.0])).tolist(), relative_weights(np.array([0.5, 0.5]))
+    ([0.5, 1.0, 1.5], None)
+    """
+    return None if np.ptp(sample_weight) == 0 else sample_weight / sample_weight.mean()
+
+
+def hold_out_rows(labels: _Array, share: float, seed: int) -> tuple[_RowNumbers, _RowNumbers]:
+    """Return the training rows and the held-out rows, stratified by class.
+
+    A class of one row cannot be divided; then all rows are in both parts.
+
+    >>> train, held_out = hold_out_rows(np.array([0.0] * 8 + [1.0] * 2), 0.25, seed=0)
+    >>> len(train), len(held_out)
+    (7, 3)
+    """
+    if min((labels == 0).sum(), (labels == 1).sum()) < 2:
+        return np.arange(len(labels)), np.arange(len(labels))
+    return split_stratified(labels, share, seed=seed)
+
+
+def build_network(
+    module: Any, features: int, *, hidden: Sequence[int] | None = None, prior: float | None = None, seed: int
+) -> nn.Module:
+    """Return the network to train.
+
+    Args:
+        module: A torch module, which is copied; a function that makes one from the number of features; or None for a
+            perceptron, a linear model if `hidden` is empty.
+        features: Number of columns.
+        hidden: Widths of the perceptron's hidden layers; None for the default of `MLP`.
+        prior: Share of positives, at whose log-odds the perceptron starts.
+        seed: Seed of the initial weights.
+
+    Raises:
+        TypeError: The function does not return a torch module.
+
+    >>> [tuple(weight.shape) for weight in build_network(None, 2, hidden=(4,), prior=0.1, seed=0).parameters()]
     [(4, 2), (4,), (1, 4), (1,)]
     """
     if isinstance(module, nn.Module):
         return copy.deepcopy(module)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        network = _perceptron(features, hidden, share) if module is None else module(features)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        if module is None:
+            options = {} if not hidden else {"hidden": hidden}
+            name = "linear" if hidden is not None and not len(hidden) else "mlp"
+            return build_table_model(name, [0] * features, prior=prior, **options)
+        network = module(features)
     if not isinstance(network, nn.Module):
         raise TypeError(f"module must be a torch module or make one from the number of features, got {network!r}")
     return network
 
 
-def _perceptron(features: int, hidden: Sequence[int], share: float) -> nn.Module:
-    network = MLP([0] * features, hidden=hidden)
-    nn.init.constant_(network.head.bias, math.log(share / (1 - share)))
-    return network
-
-
-def two_stages(
+def solver_stages(
     loss: str,
     *,
     solver: str,
-    lr: float | None,
-    epochs: int | None,
-    batch_size: int,
-    num_pos: int,
-    weight_decay: float,
     rows: int,
+    positives: int,
+    linear: bool = False,
+    lr: float | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    num_pos: int | None = None,
+    weight_decay: float | None = None,
 ) -> tuple[Stage, ...]:
-    """Return cross-entropy and then `loss`: "ap" jointly with cross-entropy (the default recipe), others alone.
+    """Return the table recipe with the options of `APClassifier`: cross-entropy, then `loss`.
 
-    Without `epochs` there are at least 20, and on small tables as many as make a thousand steps, 200 at most. The first
-    stage ends early after 10 epochs and 400 steps without a better validation.
+    "ap" is trained together with cross-entropy, other losses alone; "ce" leaves the second stage out. With `epochs`
+    given the second stage has an eighth of them, at least 3; the patience stays that of the recipe.
 
-    >>> stages = two_stages("focal", solver="adam", lr=None, epochs=None, batch_size=128, num_pos=16,
-    ...                     weight_decay=0.0, rows=4000)
+    >>> stages = solver_stages("focal", solver="adam", epochs=32, rows=4000, positives=100)
     >>> [(stage.name, stage.epochs) for stage in stages]
     [('ce', 32), ('focal', 4)]
     """
-    batches = math.ceil(rows / batch_size)
-    if epochs is None:
-        epochs = min(_MOST_EPOCHS, max(_FEWEST_EPOCHS, math.ceil(_STEPS / batches)))
-    stages = RECIPES["default"](
-        lr=LEARNING_RATES[solver] if lr is None else lr,
-        epochs=epochs,
-        joint_epochs=max(3, epochs // 8),
-        batch_size=batch_size,
-        num_pos=num_pos,
-        weight_decay=weight_decay,
-        optimizer=solver,
-        patience=max(10, math.ceil(_PATIENT_STEPS / batches)),
+    recipe = table_recipe(rows, positives, model="linear" if linear else "mlp", batch_size=batch_size)
+    first, second = recipe
+    if lr is None:
+        lr = _SGD_LEARNING_RATE if solver == "sgd" else first.optimizer.lr
+    if epochs is not None:
+        first = dataclasses.replace(first, epochs=epochs)
+        second = dataclasses.replace(second, epochs=max(3, epochs // 8))
+    if num_pos is not None:
+        second = dataclasses.replace(second, sampler=dataclasses.replace(second.sampler, num_pos=num_pos))
+    momentum = _SGD_MOMENTUM if solver == "sgd" else 0.0
+    first, second = (
+        dataclasses.replace(
+            stage, optimizer=Optimizer(name=solver, lr=rate, weight_decay=weight_decay or 0.0, momentum=momentum)
+        )
+        for stage, rate in ((first, lr), (second, lr / 3))
     )
-    if solver == "sgd":
-        rules = [dataclasses.replace(stage.optimizer, momentum=_MOMENTUM) for stage in stages]
-        stages = tuple(dataclasses.replace(s, optimizer=rule) for s, rule in zip(stages, rules, strict=True))
     if loss == "ce":
-        return stages[:1]
-    return stages if loss == "ap" else (stages[0], dataclasses.replace(stages[1], loss=loss, name=""))
+        return (first,)
+    return (first, second if loss == "ap" else dataclasses.replace(second, loss=loss, name=""))
 
 
-def train_network(
-    network: nn.Module,
-    table: Any,
-    labels: Array,
-    sample_weight: Array,
-    *,
-    parts: tuple[NDArray[np.int64], NDArray[np.int64]],
-    stages: Callable[[int], Sequence[Any]],
-    seed: int,
-    accelerator: str,
-    progress: bool,
-) -> tuple[nn.Module, list[Record]]:
-    """Train on the first of `parts`, select by average precision on the second; return model and records.
-
-    The model comes back on the CPU and in float64.
-
-    Args:
-        network: Trained in place.
-        table: (n, d), dense or sparse.
-        labels: (n,) of 0/1.
-        sample_weight: (n,) positive; weighs rows in the losses and in the average precision that selects.
-        parts: The rows to train on and those to select by.
-        stages: The stages of the run, from the number of training rows.
-        seed: Everything random follows from it.
-        accelerator: As in Lightning Fabric.
-        progress: Show the epochs.
-    """
-    (train, valid), truth = parts, torch.from_numpy(labels).float()
-    data = Data(
-        rows_of.dataset(table[train].astype(np.float32)),
-        rows_of.dataset(table[valid].astype(np.float32)),
-        labels=truth[train],
-        valid_labels=truth[valid],
-        sample_weight=rows_of.relative(sample_weight[train]),
-        valid_sample_weight=rows_of.relative(sample_weight[valid]),
-    )
-    positives = int(truth[train].sum())
-    fitting = tuple(feasible(stage, len(train), positives) for stage in stages(len(train)))
-    result = fit(network, data, Run(stages=fitting, seed=seed, accelerator=accelerator), progress=progress)
-    # In float64 a row's score does not depend on the rows it is scored with, to seven digits and more.
-    return result.model.cpu().double(), result.records
-
-
-def feasible(stage: Any, rows: int, positives: int) -> Any:
-    """Return the stage with no more positives in a batch than there are, and room for a negative beside them."""
+def feasible_stage(stage: Any, rows: int, positives: int) -> Any:
+    """Return the stage with at most `positives` positives in a batch, and at least one negative."""
     sampler = getattr(stage, "sampler", None)
     if not isinstance(sampler, Sampler) or sampler.name != "positive":
         return stage
     size = min(sampler.batch_size, rows)
     num_pos = min(sampler.num_pos, positives, max(1, size - 1))
     return dataclasses.replace(stage, sampler=dataclasses.replace(sampler, num_pos=num_pos))
+
+
+def fit_network(
+    X: Any,
+    labels: _Array,
+    sample_weight: _Array,
+    *,
+    module: Any = None,
+    hidden: Sequence[int] | None = None,
+    stages: Sequence[Any] | None = None,
+    loss: str = "ap",
+    options: dict[str, Any],
+    share: float,
+    seed: int,
+    accelerator: str,
+    progress: bool,
+) -> NetworkFit:
+    """Train a network; average precision on held-out rows selects the epoch.
+
+    Args:
+        X: (n, d) dense or sparse.
+        labels: (n,) of 0/1, both present.
+        sample_weight: (n,) positive; weighs rows in the losses and in the average precision that selects.
+        module: As in `build_network`.
+        hidden: Likewise.
+        stages: Stages to train; None for `solver_stages`.
+        loss: As in `solver_stages`.
+        options: Keyword arguments of `solver_stages`.
+        share: Share of the rows that is held out.
+        seed: Seed of the split, the initial weights and the training.
+        accelerator: As in Lightning Fabric.
+        progress: Show the epochs.
+    """
+    train, held_out = hold_out_rows(labels, share, seed)
+    train_weight, train_labels = sample_weight[train], labels[train]
+    scales = ColumnScales.fit(X[train], train_weight)
+    network = build_network(
+        module,
+        X.shape[1],
+        hidden=hidden,
+        prior=float(train_weight @ train_labels / train_weight.sum()),
+        seed=seed,
+    )
+    positives = int(train_labels.sum())
+    if stages is None:
+        linear = module is None and hidden is not None and not len(hidden)
+        stages = solver_stages(loss, rows=len(train), positives=positives, linear=linear, **options)
+    data = Data(
+        row_dataset(scales.apply(X[train]).astype(np.float32)),
+        row_dataset(scales.apply(X[held_out]).astype(np.float32)),
+        labels=torch.from_numpy(train_labels).float(),
+        valid_labels=torch.from_numpy(labels[held_out]).float(),
+        sample_weight=relative_weights(train_weight),
+        valid_sample_weight=relative_weights(sample_weight[held_out]),
+    )
+    feasible = tuple(feasible_stage(stage, len(train), positives) for stage in stages)
+    result = fit(network, data, Run(stages=feasible, seed=seed, accelerator=accelerator), progress=progress)
+    # In float64 the score of a row does not depend on the other rows of its batch, to seven digits and more.
+    return NetworkFit(result.model.cpu().double(), scales, result.records, held_out)

@@ -1,15 +1,15 @@
 """Pair sums of a piecewise polynomial surrogate in O((n + k) log k): one binary search for each example.
 
 Every anchor a has knots a + x where the polynomial of ℓ(s - a) changes. All knots, sorted, cut the line into buckets;
-inside a bucket every anchor sees one polynomial. So three moments of a bucket (how many examples, the sums of their
-distances d from its left edge and of d²) say all that any anchor needs of them, and the gradient of an example is
+inside a bucket ℓ(s - a) is one polynomial for every anchor. So three moments of a bucket (the number of examples, the
+sums of their distances d from its left edge and of d²) suffice for all anchors, and the gradient of an example is
 `constant[bucket] + slope[bucket]·d`. Moments add up over chunks and over processes.
 
 Accuracy. A piece without end (hinges) is accumulated from the top by a recurrence whose terms are all non-negative.
 A bounded piece is a difference of prefix sums; these are taken relative to cells twice as wide as the piece, so that
-neither an offset of all scores nor one far outlier costs digits. The same holds on the way back, where a piece adds to
-the sums over the buckets where it begins and subtracts the same where it ends. Everything is relative to the median
-anchor; an anchor at a distance D from it sees its own neighbourhood to within the rounding of D, 1e-16·D.
+neither an offset of all scores nor one far outlier costs digits. The same holds in the backward pass, where a piece
+adds to the sums over the buckets where it begins and subtracts the same where it ends. Everything is relative to the
+median anchor; at an anchor at a distance D from it, positions are exact to within the rounding of D, 1e-16·D.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from apmax.exact.search import Place, edges_at_or_below, edges_below, sort
+from apmax.exact.search import Located, edges_at_or_below, edges_below, sort
 from apmax.surrogates import Piece, Surrogate
 
 
-class Buckets:
+class BucketTable:
     """Sums of ℓ(s - a) over the examples s, for all anchors a at once.
 
     Args:
@@ -45,7 +45,7 @@ class Buckets:
         self.edges, origin = sort(knots)
         # Bucket 0 lies below every knot and contributes nothing; its distances are only kept finite.
         self._left = torch.cat([self.edges[..., :1], self.edges], -1)
-        # Where among the edges the knots stand, piece by piece. Equal edges may stand in any order: there is no bucket
+        # The positions of the knots among the edges, piece by piece. Equal edges may be in any order: no bucket lies
         # between them.
         places = torch.arange(origin.shape[-1], device=anchors.device).expand_as(origin)
         self._places = torch.empty_like(origin).scatter_(-1, origin, places)
@@ -66,19 +66,19 @@ class Buckets:
         self._powers: list[Tensor] = []
         self._linear: Tensor
 
-    def locate(self, scores: Tensor) -> Place:
+    def locate(self, scores: Tensor) -> Located:
         """Return each example's bucket (the number of knots at or below its score) and distance from its left edge."""
         relative = scores.double() - self.reference
         bucket = edges_at_or_below(self.edges, relative)
-        return Place(bucket, relative.sub_(self._left.gather(-1, bucket)))
+        return Located(bucket, relative.sub_(self._left.gather(-1, bucket)))
 
-    def add(self, place: Place, weight: Tensor) -> None:
+    def add(self, located: Located, weight: Tensor) -> None:
         """Add located examples (..., m) with their two weights (2, ..., m)."""
         mass = weight.to(torch.float64, copy=True)
-        index = place.entry.expand_as(mass)
+        index = located.entry.expand_as(mass)
         self.moments[0].scatter_add_(-1, index, mass)
         for power in range(1, self.degree + 1):
-            self.moments[power].scatter_add_(-1, index, mass.mul_(place.part))
+            self.moments[power].scatter_add_(-1, index, mass.mul_(located.part))
 
     def sums(self) -> Tensor:
         """Return (2, ..., k): for every anchor the sums by either weight."""
@@ -99,11 +99,11 @@ class Buckets:
             self._linear[..., 1:] += self._endless_linear(weight, slopes[-1])
         return -self._unsort((weight * self._combine(slopes)).sum(0))
 
-    def gradient(self, place: Place, weight: Tensor) -> Tensor:
+    def gradient(self, located: Located, weight: Tensor) -> Tensor:
         """Return the gradient with respect to the scores of located examples, (..., m), after `backward`."""
-        index = place.entry.expand_as(weight)
+        index = located.entry.expand_as(weight)
         constant, slope = (table.gather(-1, index) for table in self._linear)
-        product: Tensor = slope.mul_(place.part).add_(constant).mul_(weight)
+        product: Tensor = slope.mul_(located.part).add_(constant).mul_(weight)
         return product[0] + product[1]
 
     def _combine(self, pieces: tuple[Piece, ...]) -> Tensor:
@@ -119,7 +119,7 @@ class Buckets:
         tables: list[Tensor] = []
         gap = torch.diff(self.edges, append=self.edges[..., -1:]) if _degree(self.pieces[-1:]) else self.edges
         for power, term in enumerate(self.moments[: _degree(self.pieces[-1:]) + 1, ..., 1:].unbind(0)):
-            # What lies in higher buckets is further away by the gaps between.
+            # Examples in higher buckets are further away by the gaps between.
             above = [pad(table[..., 1:], (0, 1)) for table in tables]
             if power == 1:
                 term = term + gap * above[0]
@@ -143,7 +143,7 @@ class Buckets:
         return by_piece
 
     def _endless_linear(self, weight: Tensor, slope: Piece) -> Tensor:
-        """Return the sums over the anchors of the last piece's slope: at every edge, and what it gains from there."""
+        """Return the sums over the anchors of the last piece's slope: at every edge, and the rate of change there."""
         c0, c1, _ = slope.coefficients
         knot = self._places[..., -self.anchors.shape[-1] :]
         # How many anchors' last knots v are not above the edge e; over these go Σ w and Σ w·(e - v).
@@ -174,7 +174,7 @@ class Buckets:
         at_edge.scatter_add_(-1, end.expand_as(change), -change)
         constant, slope, further = sums = jumps.cumsum(-1)
         constant.add_(further)[..., 1:].addcmul_(slope[..., 1:], self._rest)
-        # Nothing is there: what rounding has left would be multiplied by any distance.
+        # No piece reaches these buckets: a rounding error there would be multiplied by any distance.
         sums[:2, ..., 1:].masked_fill_(self._wide, 0)
         return sums[:2]
 

@@ -1,1 +1,7 @@
-"""Thin adapters to other frameworks; nothing else in the package knows of them."""
+"""Adapters to other frameworks, imported by no other package of apmax."""
+
+from apmax.lazy import lazy_attributes
+
+__all__ = ["lightning"]
+
+__getattr__, __dir__ = lazy_attributes(__name__, __all__)

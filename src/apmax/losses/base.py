@@ -1,4 +1,4 @@
-"""The signature all losses share: `Loss(labels, **hyper)`, then `loss(scores, labels, index)`."""
+"""The base class of all losses: `Loss(labels, **hyper)`, then `loss(scores, labels, index)`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _WHOLE = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uin
 
 
 class Batch(NamedTuple):
-    """A mini-batch with the last dimension running over examples; several tasks stand in front: (tasks, B).
+    """A mini-batch with the last dimension running over examples; several tasks are in front: (tasks, B).
 
     `positive` and `negative` hold each example's weight if it is of that class and 0 otherwise; both are 0 where
-    the label was not measured. `rows` are the training-set rows, where known. `plain` says that there is one task and
-    every example weighs 1.
+    the label was not measured. `rows` are the training-set rows, where known. `plain` is true for one task
+    in which every example weighs 1.
     """
 
     scores: Tensor
@@ -30,13 +30,12 @@ class Batch(NamedTuple):
 
 
 class Loss(nn.Module, ABC):
-    """A loss that knows its training set: how many rows, how many positives, what each row weighs.
+    """A loss built from the labels (and weights) of its training set.
 
     Args:
         labels: The training labels, (n,) or (n, tasks) of 0/1; NaN in a table of tasks means "not measured".
-        prevalence: The share of positives at which the loss is taken. None: that of `labels`, whatever the sampler
-            does to the batches. A number: that of the place where the model will be used. "batch": every batch
-            as it is.
+        prevalence: The share of positives at which the loss is taken. None: that of `labels`, whatever the sampler.
+            A number: that of the population in which the model will be used. "batch": that of each batch.
         sample_weight: A weight for each training row, (n,). With it every call needs `index`.
         validate: Check scores, labels and index at every call; costs one host synchronisation.
     """
@@ -119,23 +118,23 @@ class Loss(nn.Module, ABC):
         """Return the loss of a checked batch as a scalar."""
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the loss which epoch begins; most losses do not care."""
+        """Set the epoch that begins; most losses ignore it."""
 
     def check(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> None:
         """Raise `ValueError` for non-finite scores, labels other than 0/1 or rows outside the training set."""
-        # One number, one host synchronisation: it is 0 for a good batch, and only a bad one is looked at again.
+        # One number, one host synchronisation: it is 0 for a valid batch, and only an invalid one is examined further.
         if self.faults(scores, labels, index).item() != 0:
             self.explain(scores, labels, index)
 
     def explain(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> None:
-        """Raise `ValueError` for what is wrong with a batch."""
+        """Raise the `ValueError` that describes an invalid batch."""
         validation.finite(scores)
         validation.binary(labels)
         if index is not None:
             validation.rows(index, self.num_rows)
 
     def faults(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
-        """Return a scalar that is 0 if the batch is sound, without waiting for it."""
+        """Return a scalar that is 0 if the batch is valid, without synchronisation."""
         between = labels * (1 - labels)
         if labels.ndim == 2:
             between = between.nan_to_num(0)
@@ -145,7 +144,7 @@ class Loss(nn.Module, ABC):
         return fault
 
     def balanced(self, batch: Batch) -> Tensor:
-        """Return weights that sum to 1 per task: each class's mean weighted by the prevalence (algorithms: §2).
+        """Return weights that sum to 1 per task: each class's mean is weighted by the prevalence.
 
         A class that is missing from the batch contributes nothing.
         """
@@ -183,7 +182,7 @@ class Loss(nn.Module, ABC):
             scores, labels = scores.mT, labels.mT
         positive, negative = class_weights(labels, None if weight is None else weight.to(scores.dtype))
         if sample_weight is not None:
-            # What the training set would weigh is not known: a call's positives are taken to weigh 1 on average.
+            # The weight of the training set is not known: the positives of a call weigh 1 on average.
             count, total = (labels == 1).sum(-1, keepdim=True), positive.sum(-1, keepdim=True)
             scale = torch.where(total > 0, count / total, 1)
             positive, negative = positive * scale, negative * scale
@@ -213,7 +212,7 @@ def class_weights(labels: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor
 
 
 def mean_over_tasks(values: Tensor, present: Tensor) -> Tensor:
-    """Return the mean of `values` over the tasks that are `present` in the batch; one task is returned as it is."""
+    """Return the mean of `values` over the tasks that are `present` in the batch; one task is returned unchanged."""
     if values.ndim == 0:
         return values
     return torch.where(present, values, 0).sum() / present.sum().clamp_min(1)

@@ -93,8 +93,8 @@ class SmoothAPLoss(Loss):
 class FastAPLoss(Loss):
     """FastAP (Cakir et al. 2019): average precision of a soft histogram of the scores.
 
-    They bin the distances to a query; here the query is the positive class and sigmoid(s) in [0, 1] takes the place
-    of the (reversed) distance. Every example is split between the two nearest of `bins` + 1 evenly spaced centres
+    They bin the distances to a query; here the query is the positive class and sigmoid(s) in [0, 1] replaces
+    the (reversed) distance. Every example is split between the two nearest of `bins` + 1 evenly spaced centres
     (the triangular kernel); with h⁺_b and h⁻_b the class means of these histograms, and H⁺, H⁻ their sums from the
     highest centre down to b,
 
@@ -132,10 +132,10 @@ class FastAPLoss(Loss):
 
     def compute(self, batch: Batch) -> Tensor:
         """Return 1 - histogram AP, averaged over the tasks with positives."""
-        place = batch.scores.sigmoid() * self.bins
+        position = batch.scores.sigmoid() * self.bins
         # Unchecked NaN scores make the value NaN; as an index they would be out of bounds.
-        lower = place.detach().nan_to_num(0).floor().clamp_max(self.bins - 1)
-        upper_part = place - lower
+        lower = position.detach().nan_to_num(0).floor().clamp_max(self.bins - 1)
+        upper_part = position - lower
         bins = torch.stack([lower, lower + 1], -1).flatten(-2).long()
         parts = torch.stack([1 - upper_part, upper_part], -1)
 
@@ -147,16 +147,16 @@ class FastAPLoss(Loss):
         weight = self.balanced(batch)
         positive = torch.where(batch.positive > 0, weight, 0)
         hits, intruders = histogram(positive), histogram(weight - positive)
-        hits_above, intruders_above = from_the_top(hits), from_the_top(intruders)
+        hits_above, intruders_above = _from_the_top(hits), _from_the_top(intruders)
         precision = hits_above / (hits_above + intruders_above).clamp_min(TINY)
         value = 1 - (hits * precision).sum(-1) / positive.sum(-1).clamp_min(TINY)
         return mean_over_tasks(torch.where(totals > 0, value, 0), totals > 0)
 
 
-def from_the_top(histogram: Tensor) -> Tensor:
+def _from_the_top(histogram: Tensor) -> Tensor:
     """Return the sum from the last bin down to each bin.
 
-    >>> from_the_top(torch.tensor([1.0, 2.0, 3.0]))
+    >>> _from_the_top(torch.tensor([1.0, 2.0, 3.0]))
     tensor([6., 5., 3.])
     """
     return histogram.flip(-1).cumsum(-1).flip(-1)

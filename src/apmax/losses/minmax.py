@@ -22,7 +22,7 @@ class AUCMLoss(Loss):
 
         p(1-p) · { mean₊(h-a)² + mean₋(h-b)² + 2α(m + mean₋h - mean₊h) - α² },
 
-    which is what is computed; `prevalence="batch"` takes p from the batch. In a batch that misses a class only the
+    the form computed here; `prevalence="batch"` takes p from the batch. In a batch without one of the classes only the
     other class's square remains: α compares the classes, and there is nothing to compare ("batch": p(1-p) = 0, and so
     is the value). At the optimal a, b and α it is p(1-p) times the mean over pairs of `(m - h₊ + h₋)²` wherever
     mean₊h - mean₋h ≤ m.
@@ -63,7 +63,7 @@ class AUCMLoss(Loss):
 
     def project(self) -> None:
         """Put a negative α back to 0; called at the start of every training call."""
-        keep_non_negative(self.alpha)
+        _keep_non_negative(self.alpha)
 
     def compute(self, batch: Batch) -> Tensor:
         """Return the saddle function at the present a, b and α."""
@@ -94,7 +94,7 @@ class AUCMLoss(Loss):
 class MinMaxLoss(Loss):
     """Area under the precision-recall curve by anchored precisions (Eban et al. 2017), hinge surrogate.
 
-    Between the prevalence π and 1 stand K precisions α_k = π + (1-π)·k/(K+1), Δ = (1-π)/(K+1) apart (at 1 itself
+    Between the prevalence π and 1 lie K precisions α_k = π + (1-π)·k/(K+1), Δ = (1-π)/(K+1) apart (at 1 itself
     the weight of a false positive would be infinite). For each, a threshold b_k gives the recall that precision
     allows, and a multiplier λ_k ≥ 0 holds the precision. Their Lagrangian, divided by the number of examples:
 
@@ -102,7 +102,7 @@ class MinMaxLoss(Loss):
 
     It is minimised over the model and `thresholds`, maximised over `multipliers` (`ascend`), which `project` keeps at
     0 or above at the start of every training call, so any torch optimiser trains them. Both have shape (anchors,) or
-    (tasks, anchors); they begin at 0 and at 1. `prevalence="batch"` takes the mean over the batch as it is; the
+    (tasks, anchors); they begin at 0 and at 1. `prevalence="batch"` takes the plain mean over the batch; the
     anchors, which the multipliers belong to, then start from the share of positives in `labels`.
 
     Args:
@@ -144,7 +144,7 @@ class MinMaxLoss(Loss):
 
     def project(self) -> None:
         """Put negative multipliers back to 0; called at the start of every training call."""
-        keep_non_negative(self.multipliers)
+        _keep_non_negative(self.multipliers)
 
     def compute(self, batch: Batch) -> Tensor:
         """Return the Lagrangian at the present thresholds and multipliers."""
@@ -166,7 +166,7 @@ class MinMaxLoss(Loss):
         return mean_over_tasks((spacing * anchored).sum(-1), ((batch.positive + batch.negative) > 0).any(-1))
 
 
-def keep_non_negative(parameter: nn.Parameter) -> None:
+def _keep_non_negative(parameter: nn.Parameter) -> None:
     """Put negative entries of a parameter back to 0.
 
     Through `.data`: between two optimiser steps a second call changes nothing, so a graph that is still waiting for

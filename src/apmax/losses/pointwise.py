@@ -17,7 +17,7 @@ from apmax.losses.base import Batch, Loss, mean_over_tasks
 class Pointwise(Loss):
     """A value per example, averaged within each class: `π·mean₊ + (1-π)·mean₋`, the population's mean.
 
-    How many of each class the sampler puts into a batch changes nothing in expectation; `prevalence="batch"` is the
+    The sampler's share of each class does not change the expectation; `prevalence="batch"` is the
     plain mean over the batch.
     """
 
@@ -50,8 +50,8 @@ class ClassBalancedLoss(Pointwise):
 
     `α_y ∝ (1 - β)/(1 - β^{n_y})`, one over the effective number of the n_y training examples of class y, scaled so
     that the two sum to 2 (their section 4). The weights come from the training labels and multiply the class means,
-    `π·α₊·mean₊ + (1-π)·α₋·mean₋`: they stand on top of the prevalence correction, which only undoes the sampler.
-    β = 0 is cross-entropy; β → 1 gives both classes the same say. A row of `sample_weight` 2 counts as two rows,
+    `π·α₊·mean₊ + (1-π)·α₋·mean₋`: they are applied after the prevalence correction, which only undoes the sampler.
+    β = 0 is cross-entropy; β → 1 gives both classes the same weight. A row of `sample_weight` 2 counts as two rows,
     and a task whose labels are of one class is not re-weighted.
 
     Args:
@@ -141,13 +141,13 @@ class LDAMLoss(Pointwise):
         ℓ = log(1 + exp(-scale · (z - Δ_y))),    z = s for a positive, -s for a negative,
 
     with C such that the rarer class has the margin `max_margin`. From epoch `defer_epoch` on, each class is weighted
-    as in `ClassBalancedLoss` with `beta`. The epoch is told by `set_epoch` and kept in `state_dict`.
+    as in `ClassBalancedLoss` with `beta`. The epoch is set by `set_epoch` and kept in `state_dict`.
 
     Args:
         labels: The training labels, (n,) or (n, tasks).
         max_margin: The larger of the two margins, at least 0.
-        scale: Their s, above 0. The paper's 30 goes with normalised features and weights (logits in [-1, 1]).
-        defer_epoch: First epoch (from 0) of the re-weighting; the paper: 160 of 200, so set about 80 % of yours.
+        scale: Their s, above 0. The paper's 30 is for normalised features and weights (logits in [-1, 1]).
+        defer_epoch: First epoch (from 0) of the re-weighting; the paper: 160 of 200, that is 80 % of all epochs.
             None: never.
         beta: β of the re-weighting, in [0, 1).
         prevalence: See `Loss`.
@@ -189,7 +189,7 @@ class LDAMLoss(Pointwise):
         self.register_buffer("epoch", torch.zeros((), dtype=torch.int64, device=counts.device))
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the loss which epoch begins: it re-weights the classes from `defer_epoch` on."""
+        """Set the epoch that begins: classes are re-weighted from `defer_epoch` on."""
         self.epoch.fill_(validation.whole("epoch", epoch))
 
     def each(self, scores: Tensor, positive: Tensor) -> Tensor:
@@ -215,7 +215,7 @@ def by_class(values: Tensor, positive: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def class_counts(loss: Loss) -> Tensor:
-    """Return how many training rows (or how much weight) each class has, (2,) or (2, tasks): negatives first.
+    """Return the number (weight) of training rows of each class, (2,) or (2, tasks): negatives first.
 
     >>> class_counts(CrossEntropyLoss([0, 0, 1]))
     tensor([2., 1.], dtype=torch.float64)

@@ -15,8 +15,8 @@ from apmax.losses.base import Batch, Loss
 class WeightedLoss(Loss):
     """The sum of several losses of `LOSSES`, each times its weight: `Σ_k weight_k · loss_k(scores, labels, index)`.
 
-    The terms stand in `terms` under their names; their state and parameters are in `state_dict` as `terms.ap.…`,
-    and `ascend` names theirs.
+    The losses are in the attribute `terms` under their names; their state and parameters are in `state_dict` as
+    `terms.ap.…`, and `ascend` names theirs.
 
     Args:
         labels: The training labels, (n,) or (n, tasks), for every term.
@@ -66,18 +66,18 @@ class WeightedLoss(Loss):
         self.ascend = tuple(f"terms.{name}.{own}" for name, term in self._terms() for own in term.ascend)  # type: ignore[misc]
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell every term which epoch begins."""
+        """Set the epoch of every term."""
         for _, term in self._terms():
             term.set_epoch(epoch)
 
     def faults(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
-        """Return a scalar that is 0 if every term finds the batch sound: none has changed its state by then."""
+        """Return a scalar that is 0 if the batch is valid for every term, before any of them changes its state."""
         # Losses that share a check make it once.
         distinct = {type(term).faults: term for _, term in self._terms()}
         return torch.stack([term.faults(scores, labels, index).double() for term in distinct.values()]).sum()
 
     def explain(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> None:
-        """Raise what the first term that refuses the batch has to say."""
+        """Raise the error of the first term for which the batch is invalid."""
         for _, term in self._terms():
             term.explain(scores, labels, index)
 

@@ -1,17 +1,19 @@
-"""How well scores rank: average precision, its relatives and their uncertainty; torch in, torch out.
+"""Ranking metrics: average precision, AUPRC, AUROC, precision at k, and their confidence intervals.
 
 Scores are taken raw, on any scale, and never transformed, so that large logits do not tie. Ties and weights are exact,
-the arithmetic is float64, and one rule says what is undefined: a metric is NaN where its definition divides by zero
-(no positives; for AUROC also no negatives), or where a task has too few rows for the k that was asked.
+the arithmetic is float64, and one rule covers undefined values: a metric is NaN where its definition divides by zero
+(no positives; for AUROC also no negatives), or where a task has fewer than k rows.
 """
 
 from apmax.metrics.curves import (
     PrecisionRecallCurve,
+    RankingMetrics,
     auprc,
     auroc,
     average_precision,
     precision_at_k,
     precision_recall_curve,
+    ranking_metrics,
     recall_at_k,
 )
 from apmax.metrics.intervals import (
@@ -23,12 +25,15 @@ from apmax.metrics.intervals import (
     paired_difference,
 )
 from apmax.metrics.paired import Paired, compare
+from apmax.metrics.stateful import AveragePrecision
 
 __all__ = [
+    "AveragePrecision",
     "Difference",
     "Interval",
     "Paired",
     "PrecisionRecallCurve",
+    "RankingMetrics",
     "auprc",
     "auprc_interval",
     "auroc",
@@ -39,5 +44,6 @@ __all__ = [
     "paired_difference",
     "precision_at_k",
     "precision_recall_curve",
+    "ranking_metrics",
     "recall_at_k",
 ]

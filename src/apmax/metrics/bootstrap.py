@@ -1,7 +1,7 @@
 """Average precision of many stratified resamples, without sorting any of them.
 
-A resample draws n₊ positives and n₋ negatives with replacement. Its average precision depends only on how many of the
-positives fall on each of their L distinct scores, and how many of the negatives fall between two such scores: a
+A resample draws n₊ positives and n₋ negatives with replacement. Its average precision depends only on the number
+of positives at each of their L distinct scores and the number of negatives between two such scores: a
 multinomial draw into L cells and another into L + 1, which is exact in distribution and far cheaper than drawing
 the examples where the cells are few. Models that are compared on one resample share the draw: their cells are the
 occupied combinations of the single models' cells.
@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 from apmax.metrics.ranking import Sample
 
-Numbers = npt.NDArray[np.float64]
-Whole = npt.NDArray[np.int64]
+_Floats = npt.NDArray[np.float64]
+_Integers = npt.NDArray[np.int64]
 
-CROWD = 20
+_CROWD = 20
 """Cells of more examples are drawn whole: one cell of a multinomial draw costs about as much as 20 examples."""
 
-CHUNK = 2**18
+_CHUNK = 2**18
 """Cells of all resamples held at a time: a bound on memory, and small enough for the processor's cache."""
 
 
@@ -32,37 +32,43 @@ class Stratum:
     Args:
         cells: For each model the cell of every example, (n,).
         sizes: For each model the number of its cells.
+        weight: (n,) weights, drawn with their examples; None where each counts 1.
     """
 
-    def __init__(self, cells: Sequence[Whole], sizes: Sequence[int]) -> None:
+    def __init__(self, cells: Sequence[_Integers], sizes: Sequence[int], weight: _Floats | None = None) -> None:
         self.sizes, self.total = sizes, cells[0].size
-        joint, counts = np.unique(np.ravel_multi_index(tuple(cells), tuple(sizes)), return_counts=True)
-        occupied, crowded = np.unravel_index(joint, tuple(sizes)), counts > CROWD
+        every = np.ravel_multi_index(tuple(cells), tuple(sizes))
+        joint, counts = np.unique(every, return_counts=True)
+        # Weighted examples of one cell differ: all are drawn one by one, in an order that does not depend on the rows'.
+        self.weight = None if weight is None else weight[np.lexsort((weight, every))]
+        occupied = np.unravel_index(joint, tuple(sizes))
+        crowded = counts > _CROWD if weight is None else np.zeros(counts.size, dtype=bool)
         small = np.min_scalar_type(max(sizes))
         self.crowds = [cell[crowded] for cell in occupied]
         self.singles = [np.repeat(cell[~crowded].astype(small), counts[~crowded]) for cell in occupied]
-        # The singles stand first: the last cell takes what rounding leaves over, and there may be no singles.
+        # The singles come first: the last cell absorbs the rounding error, and there may be no singles.
         self.shares = np.append(self.singles[0].size, counts[crowded]) / max(1, self.total)
         self.width = max(self.shares.size, *sizes)
 
-    def draw(self, generator: np.random.Generator, resamples: int) -> list[Whole]:
-        """Return for each model how many examples of every resample fall into its cells, (resamples, size)."""
-        counts = [np.empty((resamples, size), np.int64) for size in self.sizes]
+    def draw(self, generator: np.random.Generator, resamples: int) -> list[_Floats]:
+        """Return for each model the number (weight) of every resample's examples in its cells, (resamples, size)."""
+        counts = [np.empty((resamples, size)) for size in self.sizes]
         for row, drawn in enumerate(generator.multinomial(self.total, self.shares, size=resamples)):
             chosen = _choose(generator, self.singles[0].size, drawn[0])
+            weight = None if self.weight is None else self.weight.take(chosen)
             for count, crowd, single, size in zip(counts, self.crowds, self.singles, self.sizes, strict=True):
                 count[row] = np.bincount(crowd, weights=drawn[1:], minlength=size)
-                count[row] += np.bincount(single.take(chosen), minlength=size)
+                count[row] += np.bincount(single.take(chosen), weights=weight, minlength=size)
         return counts
 
 
-def resampled_average_precision(models: Sequence[Sample], resamples: int, seed: int) -> list[Numbers]:
+def resampled_average_precision(models: Sequence[Sample], resamples: int, seed: int) -> list[_Floats]:
     """Return for each model the average precision of every resample, (resamples,).
 
     Args:
-        models: One task each, with the same labels, at least one of them positive.
-        resamples: How many.
-        seed: Of this function's own generator.
+        models: One task each, with the same labels, at least one of them positive, and the same weights.
+        resamples: Number of resamples.
+        seed: Seed of this function's own generator.
     """
     positive = (models[0].labels == 1).cpu().numpy()
     hits, misses, sizes = [], [], []
@@ -72,10 +78,12 @@ def resampled_average_precision(models: Sequence[Sample], resamples: int, seed: 
         hits.append(level)
         misses.append(np.searchsorted(levels, keys[~positive]))
         sizes.append(levels.size)
-    positives, negatives = Stratum(hits, sizes), Stratum(misses, [size + 1 for size in sizes])
+    weight = None if models[0].weight is None else models[0].weight.cpu().numpy()
+    positives = Stratum(hits, sizes, None if weight is None else weight[positive])
+    negatives = Stratum(misses, [size + 1 for size in sizes], None if weight is None else weight[~positive])
     generator = np.random.Generator(np.random.SFC64(seed))
-    values: list[list[Numbers]] = [[] for _ in models]
-    step = max(1, CHUNK // max(positives.width, negatives.width))
+    values: list[list[_Floats]] = [[] for _ in models]
+    step = max(1, _CHUNK // max(positives.width, negatives.width))
     for start in range(0, resamples, step):
         size = min(step, resamples - start)
         drawn = zip(values, positives.draw(generator, size), negatives.draw(generator, size), strict=True)
@@ -84,15 +92,15 @@ def resampled_average_precision(models: Sequence[Sample], resamples: int, seed: 
     return [np.concatenate(chunks) for chunks in values]
 
 
-def _average_precision(positives: Whole, negatives: Whole) -> Numbers:
-    """Return the average precision from counts by cell, the best first, (resamples, L) and (resamples, L + 1)."""
+def _average_precision(positives: _Floats, negatives: _Floats) -> _Floats:
+    """Return the average precision from numbers by cell, the best first, (resamples, L) and (resamples, L + 1)."""
     found = positives.cumsum(1)
     taken = found + negatives[:, :-1].cumsum(1)
-    result: Numbers = (positives * found / np.maximum(taken, 1)).sum(1) / found[:, -1]
+    result: _Floats = (positives * found / np.where(taken > 0, taken, 1)).sum(1) / found[:, -1]
     return result
 
 
-def _choose(generator: np.random.Generator, examples: int, size: int) -> Whole:
+def _choose(generator: np.random.Generator, examples: int, size: int) -> _Integers:
     """Return `size` independent uniform numbers of 0 to examples - 1, faster than numpy's `integers`.
 
     The high half of a random 32-bit word times `examples`; where the low half is below 2³² mod `examples` the word
@@ -103,7 +111,7 @@ def _choose(generator: np.random.Generator, examples: int, size: int) -> Whole:
     product *= np.uint64(examples)
     unfair = np.flatnonzero(product.astype(np.uint32) < 2**32 % max(1, examples))
     product >>= np.uint64(32)
-    chosen: Whole = product.view(np.int64)
+    chosen: _Integers = product.view(np.int64)
     if unfair.size:
         chosen[unfair] = generator.integers(examples, size=unfair.size)
     return chosen

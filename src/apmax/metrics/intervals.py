@@ -1,19 +1,23 @@
-"""How sure a figure of a ranking is, and whether one model is better than another on the same test set."""
+"""Confidence intervals of ranking metrics, and the paired difference of two models on one test set."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from apmax import validation
-from apmax.metrics.bootstrap import Numbers, resampled_average_precision
+from apmax.metrics.bootstrap import resampled_average_precision
 from apmax.metrics.curves import auprc_of, average_precision_of
-from apmax.metrics.ranking import Ranked, one_task, sample
+from apmax.metrics.quantiles import beta_quantile
+from apmax.metrics.ranking import Ranked, Sample, one_task, sample
 
 
 @dataclass(frozen=True)
@@ -38,29 +42,33 @@ def average_precision_interval(
     labels: Any,
     *,
     confidence: float = 0.95,
-    method: str = "logit",
+    method: str = "beta",
     resamples: int = 1000,
     seed: int = 0,
+    sample_weight: Any = None,
 ) -> Interval:
     """Return the average precision with an interval for its value in the population.
 
-    "logit": `logit(AP) ± z·τ`, `τ = (n₊·AP·(1 - AP))^(-1/2)`, mapped back to (0, 1) (Boyd, Eng and Page: Area under
-    the precision-recall curve, ECML 2013). It depends on AP and the number of positives n₊ only and is on the wide
-    side. For a perfect ranking τ is infinite, and the interval is (0, 1): the formula then knows nothing.
+    "beta": AP is a mean over the positives of precisions between 0 and 1, each with a variance of at most AP·(1 - AP),
+    like a binomial share. The interval is the exact (Clopper-Pearson) interval of such a share, from quantiles B of the
+    beta distribution: with α = 1 - confidence and x = n₊·AP it is `B(α/2; x, n₊ - x + 1)` to
+    `B(1 - α/2; x + 1, n₊ - x)`. It is on the wide side, and remains informative near 1: for a perfect ranking it is
+    (α/2)^(1/n₊) to 1. With weights, n₊ is Kish's effective number of positives, `(Σw)²/Σw²`.
 
-    "bootstrap": quantiles of the average precision of resamples, positives and negatives drawn separately. It is
-    narrower, and with few positives too narrow and too high: a positive that is drawn twice ties with itself.
+    "bootstrap": quantiles of the average precision of resamples, positives and negatives drawn separately, each row
+    with its weight. It is narrower, and with few positives too narrow and too high: a positive that is drawn twice ties
+    with itself. For a perfect ranking it has no width.
 
-    How often intervals of confidence 0.95 held the truth (normal scores one standard deviation apart, 5 % positive):
-    10 positives logit 0.96, bootstrap 0.89; 100 positives 0.97 and 0.92; 300 positives 0.98 and 0.95.
+    docs/metrics.md has a table of how often the intervals hold the truth.
 
     Args:
         scores: Finite scores on any scale, (n,) or (n, 1).
         labels: 0/1 of the same shape.
         confidence: Between 0 and 1.
-        method: "logit" or "bootstrap".
-        resamples: How many, for the bootstrap.
-        seed: Of the bootstrap's own generator.
+        method: "beta" or "bootstrap".
+        resamples: Number of resamples of the bootstrap.
+        seed: Seed of the bootstrap's own generator.
+        sample_weight: Weights (n,); their scale does not matter.
 
     Returns:
         Estimate and interval; NaN without positives. The ends of the bootstrap are also NaN with one positive, whose
@@ -71,28 +79,29 @@ def average_precision_interval(
 
     >>> interval = average_precision_interval([0.9, 0.8, 0.7, 0.6], [1, 0, 1, 0])
     >>> print(f"{interval.estimate:.3f} in {interval.low:.3f} to {interval.high:.3f}")
-    0.833 in 0.108 to 0.995
+    0.833 in 0.087 to 1.000
     """
     confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
-    validation.choice("method", method, ["logit", "bootstrap"])
+    validation.choice("method", method, ["beta", "bootstrap"])
     resamples, seed = validation.whole("resamples", resamples, 1), validation.whole("seed", seed)
-    given = one_task(sample(scores, labels))
-    estimate, num_pos = average_precision_of(given).item(), int(given.labels.sum())
-    if num_pos < (1 if method == "logit" else 2):
+    given = _one_weighted_task(scores, labels, sample_weight)
+    estimate = average_precision_of(given).item()
+    if method == "beta":
+        return _beta_interval(estimate, _effective_size(given.positives()), confidence)
+    if int(given.labels.sum()) < 2:
         return Interval(estimate, math.nan, math.nan, confidence)
-    if method == "logit":
-        return _logit_interval(estimate, _boyd_spread(estimate, num_pos), confidence)
     values = resampled_average_precision([given], resamples, seed)[0]
     return Interval(estimate, *_quantiles(values, confidence), confidence)
 
 
-def auprc_interval(scores: Any, labels: Any, *, confidence: float = 0.95) -> Interval:
-    """Return the trapezoidal AUPRC with the interval "logit" of `average_precision_interval`.
+def auprc_interval(scores: Any, labels: Any, *, confidence: float = 0.95, sample_weight: Any = None) -> Interval:
+    """Return the trapezoidal AUPRC with the interval "beta" of `average_precision_interval`.
 
     Args:
         scores: Finite scores on any scale, (n,) or (n, 1).
         labels: 0/1 of the same shape.
         confidence: Between 0 and 1.
+        sample_weight: Weights (n,); their scale does not matter.
 
     Returns:
         Estimate and interval; NaN without positives.
@@ -102,27 +111,34 @@ def auprc_interval(scores: Any, labels: Any, *, confidence: float = 0.95) -> Int
 
     >>> interval = auprc_interval([0.9, 0.8, 0.7, 0.6], [1, 0, 1, 0])
     >>> print(f"{interval.estimate:.3f} in {interval.low:.3f} to {interval.high:.3f}")
-    0.792 in 0.111 to 0.991
+    0.792 in 0.073 to 1.000
     """
     confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
-    given = one_task(sample(scores, labels))
-    estimate, num_pos = auprc_of(given).item(), int(given.labels.sum())
-    if num_pos == 0:
-        return Interval(math.nan, math.nan, math.nan, confidence)
-    return _logit_interval(estimate, _boyd_spread(estimate, num_pos), confidence)
+    given = _one_weighted_task(scores, labels, sample_weight)
+    return _beta_interval(auprc_of(given).item(), _effective_size(given.positives()), confidence)
 
 
-def auroc_interval(scores: Any, labels: Any, *, confidence: float = 0.95) -> Interval:
-    """Return the AUROC with DeLong's variance, the interval taken on the logit scale.
+def auroc_interval(scores: Any, labels: Any, *, confidence: float = 0.95, sample_weight: Any = None) -> Interval:
+    """Return the AUROC A with a score interval: all θ with |A - θ| ≤ z·sd(θ).
 
-    With `V_i` the share of negatives below positive i (ties half) and `W_j` the share of positives above negative j:
-    `var(A) = var(V)/n₊ + var(W)/n₋` and `logit(A) ± z·sd(A)/(A·(1 - A))`. Where V and W do not vary (a perfect
-    ranking, all scores equal), or a class has one row, nothing is known of the spread, and the interval is (0, 1).
+    The variance at θ is the larger one of two. The first is DeLong's, from the data: with `V_i` the share of negatives
+    below positive i (ties half), `W_j` the share of positives above negative j, and weights v, w that sum to 1 in each
+    class,
+
+        var(A) = Σ v_i²·(V_i - A)²/(1 - Σ v_i²) + Σ w_j²·(W_j - A)²/(1 - Σ w_j²),
+
+    times θ·(1 - θ)/(A·(1 - A)). Near 0 and 1 the data show too little of it; the second is that of exponential
+    distributions (Hanley and McNeil 1982),
+
+        [θ(1 - θ) + (n₊ - 1)·(θ/(2 - θ) - θ²) + (n₋ - 1)·(2θ²/(1 + θ) - θ²)] / (n₊·n₋),
+
+    or the same with n₊ and n₋ exchanged if that is larger; with weights, n₊ and n₋ are Kish's effective numbers.
 
     Args:
         scores: Finite scores on any scale, (n,) or (n, 1).
         labels: 0/1 of the same shape.
         confidence: Between 0 and 1.
+        sample_weight: Weights (n,); their scale does not matter.
 
     Returns:
         Estimate and interval; NaN without positives or without negatives.
@@ -132,21 +148,24 @@ def auroc_interval(scores: Any, labels: Any, *, confidence: float = 0.95) -> Int
 
     >>> interval = auroc_interval([5, 3, 1, 4, 2, 0], [1, 1, 1, 0, 0, 0])
     >>> print(f"{interval.estimate:.3f} in {interval.low:.3f} to {interval.high:.3f}")
-    0.667 in 0.154 to 0.957
+    0.667 in 0.208 to 0.939
     """
     confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
-    given = one_task(sample(scores, labels))
+    given = _one_weighted_task(scores, labels, sample_weight)
     positives, negatives = given.positives(), given.negatives()
-    hits, misses = len(positives.keys), len(negatives.keys)
-    if not hits or not misses:
+    if not len(positives.keys) or not len(negatives.keys):
         return Interval(math.nan, math.nan, math.nan, confidence)
-    below = 1 - _share_above(negatives, positives.keys)
-    above = _share_above(positives, negatives.keys)
-    value = below.mean().item()
-    variance = (below.var() / hits + above.var() / misses).item() if min(hits, misses) > 1 else 0.0
-    if variance == 0:
-        return _logit_interval(value, math.inf, confidence)
-    return _logit_interval(value, math.sqrt(variance) / (value * (1 - value)), confidence)
+    below, above = 1 - _share_above(negatives, positives.keys), _share_above(positives, negatives.keys)
+    estimate = (positives.weighted_sum(below) / positives.total).item()
+    observed = _variance_of_mean(below, positives) + _variance_of_mean(above, negatives)
+    ratio = observed / (estimate * (1 - estimate)) if 0 < estimate < 1 else 0.0
+    sizes = _effective_size(positives), _effective_size(negatives)
+
+    def variance(area: float) -> float:
+        model = max(_exponential_variance(area, *sizes), _exponential_variance(area, *reversed(sizes)))
+        return max(model, ratio * area * (1 - area))
+
+    return Interval(estimate, *_score_limits(estimate, variance, confidence), confidence)
 
 
 def paired_difference(
@@ -157,19 +176,21 @@ def paired_difference(
     confidence: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
+    sample_weight: Any = None,
 ) -> Difference:
     """Return by how much model a's average precision exceeds model b's on one test set, by a paired bootstrap.
 
-    Every resample draws positives and negatives separately and is ranked by both models, so that what is hard for
-    both cancels. The interval holds the quantiles of the differences.
+    Every resample draws positives and negatives separately and is ranked by both models, so that the difficulty of the
+    test set cancels. The interval is between quantiles of the differences.
 
     Args:
         scores_a: Finite scores of one model on any scale, (n,) or (n, 1).
         scores_b: Those of the other, for the same examples; the scales need not agree.
         labels: 0/1 of the same shape.
         confidence: Between 0 and 1.
-        resamples: How many.
-        seed: Of the bootstrap's own generator.
+        resamples: Number of resamples.
+        seed: Seed of the bootstrap's own generator.
+        sample_weight: Weights (n,), drawn with their rows; their scale does not matter.
 
     Returns:
         AP(a) - AP(b) with its interval and the share of resamples above zero. The estimate is NaN without positives,
@@ -185,8 +206,8 @@ def paired_difference(
     """
     confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
     resamples, seed = validation.whole("resamples", resamples, 1), validation.whole("seed", seed)
-    a = one_task(sample(scores_a, labels, name="scores_a"))
-    b = one_task(sample(scores_b, labels, name="scores_b"))
+    a = _one_weighted_task(scores_a, labels, sample_weight, name="scores_a")
+    b = _one_weighted_task(scores_b, labels, sample_weight, name="scores_b")
     estimate = (average_precision_of(a) - average_precision_of(b)).item()
     if a.labels.sum() < 2:
         return Difference(estimate, math.nan, math.nan, confidence, math.nan)
@@ -196,23 +217,72 @@ def paired_difference(
     return Difference(estimate, *_quantiles(differences, confidence), confidence, share)
 
 
+def _one_weighted_task(scores: Any, labels: Any, sample_weight: Any, name: str = "scores") -> Sample:
+    """Return the checked sample without rows of weight 0, and without weights if these are all equal."""
+    given = one_task(sample(scores, labels, sample_weight, name=name))
+    if given.weight is None:
+        return given
+    counted = given.weight > 0
+    weight = given.weight[counted]
+    equal = bool((weight == weight[0]).all())
+    return Sample(given.keys[counted], given.labels[counted], None if equal else weight / weight.max())
+
+
+def _effective_size(group: Ranked) -> float:
+    """Return Kish's effective number of rows, (Σw)²/Σw²: the number itself where all weigh the same."""
+    if group.weight is None:
+        return float(len(group.keys))
+    return float(group.weight.sum() ** 2 / (group.weight**2).sum()) if len(group.keys) else 0.0
+
+
+def _beta_interval(estimate: float, size: float, confidence: float) -> Interval:
+    if size == 0:
+        return Interval(math.nan, math.nan, math.nan, confidence)
+    hits, tail = size * estimate, (1 - confidence) / 2
+    low = beta_quantile(tail, hits, size - hits + 1) if hits > 0 else 0.0
+    high = beta_quantile(1 - tail, hits + 1, size - hits) if hits < size else 1.0
+    return Interval(estimate, low, high, confidence)
+
+
 def _share_above(group: Ranked, keys: Tensor) -> Tensor:
     """Return the share of a group above each of `keys`, ties half."""
     return (group.above(keys, ties=False) + group.above(keys, ties=True)) / (2 * group.total)
 
 
-def _boyd_spread(value: float, num_pos: int) -> float:
-    return math.inf if value in (0.0, 1.0) else 1 / math.sqrt(num_pos * value * (1 - value))
+def _variance_of_mean(values: Tensor, group: Ranked) -> float:
+    """Return the estimated variance of the weighted mean of `values`, one per row; 0 for one row."""
+    if len(values) < 2:
+        return 0.0
+    weight = torch.ones_like(values) if group.weight is None else group.weight
+    share = weight / weight.sum()
+    mean = (share * values).sum()
+    return float((share**2 * (values - mean) ** 2).sum() / (1 - (share**2).sum()))
 
 
-def _logit_interval(value: float, spread: float, confidence: float) -> Interval:
-    if math.isinf(spread):
-        return Interval(value, 0.0, 1.0, confidence)
-    centre, reach = math.log(value) - math.log1p(-value), NormalDist().inv_cdf((1 + confidence) / 2) * spread
-    low, high = ((1 + math.tanh((centre + side * reach) / 2)) / 2 for side in (-1, 1))
-    return Interval(value, low, high, confidence)
+def _exponential_variance(area: float, first: float, second: float) -> float:
+    """Return the variance of the AUROC between exponential distributions (Hanley and McNeil 1982, equation 1)."""
+    square = area**2
+    within_first = (first - 1) * (area / (2 - area) - square)
+    within_second = (second - 1) * (2 * square / (1 + area) - square)
+    return max(0.0, (area * (1 - area) + within_first + within_second) / (first * second))
 
 
-def _quantiles(values: Numbers, confidence: float) -> tuple[float, float]:
+def _score_limits(estimate: float, variance: Callable[[float], float], confidence: float) -> tuple[float, float]:
+    """Return the ends of {θ in [0, 1]: |estimate - θ| ≤ z·√variance(θ)}, each by bisection."""
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+
+    def end(outside: float) -> float:
+        inside = estimate
+        while min(inside, outside) < (middle := (inside + outside) / 2) < max(inside, outside):
+            if abs(estimate - middle) <= z * math.sqrt(variance(middle)):
+                inside = middle
+            else:
+                outside = middle
+        return middle
+
+    return end(0.0) if estimate > 0 else 0.0, end(1.0) if estimate < 1 else 1.0
+
+
+def _quantiles(values: npt.NDArray[np.float64], confidence: float) -> tuple[float, float]:
     low, high = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)

@@ -1,14 +1,13 @@
-"""Whether one method is better than another where both were run on the same cells, folds or seeds."""
+"""Paired comparison of two methods over the same cells, folds or seeds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from statistics import mean, stdev
 
-from apmax import validation
+from apmax.metrics.quantiles import t_quantile
 
 
 @dataclass(frozen=True)
@@ -46,41 +45,3 @@ def compare(values: Sequence[float], base: Sequence[float]) -> Paired:
     reach = t_quantile(0.975, cells - 1) * stdev(paired) / math.sqrt(cells) if cells > 1 else math.nan
     equal = sum(d == 0 for d in paired)
     return Paired(centre, centre - reach, centre + reach, won, cells, equal)
-
-
-@cache
-def t_quantile(probability: float, freedom: int) -> float:
-    """Return the quantile of Student's t with a whole number of degrees of freedom.
-
-    The distribution function is then a finite sum in θ = arctan(t / √ν) (Abramowitz and Stegun, 26.7.3 and 26.7.4),
-    increasing in θ, and is inverted by halving.
-
-    Args:
-        probability: At least 0.5 and below 1.
-        freedom: Degrees of freedom ν, at least 1.
-
-    Raises:
-        ValueError: An argument out of range.
-
-    >>> round(t_quantile(0.975, 2), 6)
-    4.302653
-    """
-    wanted = 2 * validation.interval("probability", probability, 0.5, 1, closed="left") - 1
-    freedom = validation.whole("freedom", freedom, 1)
-    low, high = 0.0, math.pi / 2
-    # Each halving brings a digit; beyond 60 the ends are neighbouring floats.
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _share_within(middle, freedom) < wanted else (low, middle)
-    return math.tan((low + high) / 2) * math.sqrt(freedom)
-
-
-def _share_within(angle: float, freedom: int) -> float:
-    """Return P(|T| < √ν tan θ)."""
-    sine, cosine = math.sin(angle), math.cos(angle)
-    odd = freedom % 2
-    term, total = (cosine if odd else 1.0), 0.0
-    for k in range(freedom // 2):
-        total += term
-        term *= cosine**2 * (2 * k + 2) / (2 * k + 3) if odd else cosine**2 * (2 * k + 1) / (2 * k + 2)
-    return 2 / math.pi * (angle + sine * total) if odd else sine * total

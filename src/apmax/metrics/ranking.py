@@ -1,4 +1,4 @@
-"""Scores and labels, checked, and each class sorted once: what every metric is computed from."""
+"""Checked and sorted samples, from which every metric is computed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from apmax import validation
 class Ranked(NamedTuple):
     """A group of examples in the order of their scores, the best first.
 
-    The last dimension runs over the m examples; several tasks stand in front, and then the row of a task with fewer
+    The last dimension runs over the m examples; several tasks are in front, and then the row of a task with fewer
     examples ends in infinite keys of weight 0.
     """
 
@@ -29,8 +29,8 @@ class Ranked(NamedTuple):
 
     def above(self, keys: Tensor, *, ties: bool) -> Tensor:
         """Return the weight of the examples strictly above each of `keys`, or with `ties` at or above it."""
-        place = _search(self.keys, keys, right=ties)
-        return place.double() if self.cumulative is None else self.cumulative.gather(-1, place)
+        count = _search(self.keys, keys, right=ties)
+        return count.double() if self.cumulative is None else self.cumulative.gather(-1, count)
 
     def weighted_sum(self, values: Tensor) -> Tensor:
         """Return the sum of `values`, one per example, times the weights."""
@@ -78,7 +78,7 @@ def sample(scores: Any, labels: Any, sample_weight: Any = None, *, name: str = "
         scores: (n,), (n, 1) or (n, tasks): tensor, array or list of finite numbers.
         labels: 0/1 of that shape; NaN in (n, tasks) means "not measured".
         sample_weight: (n,), not negative.
-        name: What the caller calls `scores`, for the message.
+        name: The name of the argument `scores`, for messages.
 
     Raises:
         ValueError: Shapes differ, scores are not finite, labels are not 0/1, weights are negative or all zero.

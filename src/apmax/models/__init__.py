@@ -1,1 +1,7 @@
-"""Models: networks for tables, images and molecules. Each is imported from its own module."""
+"""Networks for tables, images and molecular graphs."""
+
+from apmax.lazy import lazy_attributes
+
+__all__ = ["graphs", "images", "tables"]
+
+__getattr__, __dir__ = lazy_attributes(__name__, __all__)

@@ -1,8 +1,10 @@
-"""Networks for tables: scaled numbers and codes of categories in, one score out."""
+"""Networks for tables: linear model and multi-layer perceptron on scaled numbers and category codes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,11 +13,11 @@ from apmax import validation
 
 
 class OneHot(nn.Module):
-    """Write codes out as zeros and ones, beside the numbers.
+    """One-hot encoding of category codes, next to the numbers.
 
     Args:
-        sizes: For each column of the input 0 if it is a number, else how many codes there are. A code of -1, no
-            category, becomes zeros.
+        sizes: For each column of the input 0 if it is a number, else the number of codes. A code of -1, no category,
+            becomes zeros.
 
     >>> OneHot([0, 3])(torch.tensor([[0.5, 2.0], [1.5, -1.0]]))
     tensor([[0.5000, 0.0000, 0.0000, 1.0000],
@@ -36,13 +38,13 @@ class OneHot(nn.Module):
         self.num_numbers = len(self.sizes) - len(codes)
         self.width = self.num_numbers + int(starts[-1])
         numbers = [column for column, size in enumerate(self.sizes) if not size]
-        # Not saved: they follow from the sizes.
+        # Not saved: the sizes determine them.
         self.register_buffer("starts", starts[:-1], persistent=False)
         self.register_buffer("numbers", torch.tensor(numbers, dtype=torch.long), persistent=False)
         self.register_buffer("codes", torch.tensor(codes, dtype=torch.long), persistent=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return (B, width): the numbers, then zeros and ones for each column of codes."""
+        """Return (B, width): the numbers, then the one-hot codes of each column of categories."""
         if inputs.ndim != 2 or inputs.shape[1] != len(self.sizes):
             raise ValueError(f"inputs must have shape (B, {len(self.sizes)}), got {tuple(inputs.shape)}")
         numbers = inputs[:, self.numbers]
@@ -50,14 +52,14 @@ class OneHot(nn.Module):
             return numbers
         codes = inputs[:, self.codes].long()
         places = codes + self.starts
-        # No category: written to a column too many, which is then cut off.
+        # No category: written to an additional last column, which is then cut off.
         total = self.width - self.num_numbers
         ones = inputs.new_zeros(len(inputs), total + 1).scatter_(1, torch.where(codes < 0, total, places), 1)
         return torch.cat([numbers, ones[:, :total]], 1)
 
 
 class Linear(nn.Module):
-    """A weighted sum of the numbers and the categories.
+    """Linear model of the numbers and the one-hot categories.
 
     >>> Linear([0, 0, 3])(torch.zeros(4, 3)).shape
     torch.Size([4])
@@ -75,12 +77,12 @@ class Linear(nn.Module):
 
 
 class MLP(nn.Module):
-    """Layers of ReLU units, then a weighted sum.
+    """Multi-layer perceptron with ReLU units.
 
     Args:
-        sizes: As of `OneHot`.
-        hidden: Units of each layer.
-        dropout: Share of units that are left out at random in training.
+        sizes: As in `OneHot`.
+        hidden: Number of units of each hidden layer.
+        dropout: Dropout probability after each hidden layer.
 
     >>> sum(parameter.numel() for parameter in MLP([0] * 10, hidden=(64, 64)).parameters())
     4929
@@ -107,3 +109,28 @@ class MLP(nn.Module):
 
 MODELS: dict[str, Callable[..., nn.Module]] = {"mlp": MLP, "linear": Linear}
 """Built as `MODELS[name](sizes, **options)`; the first is the default."""
+
+
+def build_table_model(name: str, sizes: Sequence[int], *, prior: float | None = None, **options: Any) -> nn.Module:
+    """Return a new network of `MODELS`.
+
+    Args:
+        name: Key of `MODELS`.
+        sizes: As in `OneHot`.
+        prior: Share of positives in the training rows; the bias of the head becomes its log-odds. From a bias near 0
+            hundreds of steps are spent on that one number, and validation AP selects among noise meanwhile.
+        options: Keyword arguments of the network.
+
+    Raises:
+        ValueError: No such network, or a prior that is not between 0 and 1.
+
+    >>> build_table_model("linear", [0, 0], prior=0.5).head.bias.item()
+    0.0
+    """
+    network = MODELS[validation.choice("model", name, MODELS)](sizes, **options)
+    if prior is not None:
+        validation.interval("prior", prior, 0, 1, closed="neither")
+        head = network.get_submodule("head")
+        assert isinstance(head, nn.Linear)
+        nn.init.constant_(head.bias, math.log(prior / (1 - prior)))
+    return network

@@ -1,4 +1,4 @@
-"""Which parameters are minimised and which maximised."""
+"""Parameter groups: the model's, the loss's own, and those the loss maximises."""
 
 from __future__ import annotations
 

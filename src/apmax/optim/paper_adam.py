@@ -1,9 +1,10 @@
-"""The Adam-style update rule of the paper."""
+"""The Adam-style update of the SOAP paper, and the step sizes of its theorems."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ class PaperAdam(torch.optim.Optimizer):
         w ← w - α·h / √(ε + v̂)
 
     It differs from torch's Adam in three places: no bias correction, ε inside the root, and with `amsgrad` the running
-    average goes on from the maximum v̂. `weight_decay` adds `weight_decay·w` to G. A group with `maximize=True`
+    average continues from the maximum v̂. `weight_decay` adds `weight_decay·w` to G. A group with `maximize=True`
     ascends. Theorem 2 is about `amsgrad=True`; its step sizes are `theorem_steps`.
 
     Args:
@@ -59,7 +60,7 @@ class PaperAdam(torch.optim.Optimizer):
     ) -> None:
         defaults = {
             "lr": validation.interval("lr", lr, 0, closed="left"),
-            "betas": check_betas(betas),
+            "betas": _checked_betas(betas),
             "eps": validation.interval("eps", eps, 0, closed="neither"),
             "amsgrad": bool(amsgrad),
             "weight_decay": validation.interval("weight_decay", weight_decay, 0, closed="left"),
@@ -68,7 +69,7 @@ class PaperAdam(torch.optim.Optimizer):
         super().__init__(params, defaults)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Make one update and return what `closure`, which evaluates the loss again, returned."""
+        """Make one update and return the value of `closure`, which evaluates the loss again."""
         value = None
         if closure is not None:
             with torch.enable_grad():
@@ -105,6 +106,40 @@ class PaperAdam(torch.optim.Optimizer):
         torch._foreach_addcdiv_(params, h, v, -group["lr"])
 
 
+class StepSizes(NamedTuple):
+    """α and γ of Theorems 1 and 2."""
+
+    lr: float
+    gamma: float
+
+
+def theorem_steps(num_pos: int, steps: int, *, betas: tuple[float, float] | None = None) -> StepSizes:
+    """Return the step sizes for which the paper proves convergence: α = n₊^(-2/5)·T^(-3/5), γ = n₊^(2/5)·T^(-2/5).
+
+    With them the mean of ‖∇P(w_t)‖² over T steps is O((n₊/T)^(2/5)): Theorem 1 for `torch.optim.SGD`, Theorem 2 for
+    `PaperAdam(amsgrad=True)`, one anchor a step.
+
+    Args:
+        num_pos: n₊, the positives of the training set.
+        steps: T.
+        betas: (η₁, η₂) of `PaperAdam`, checked if given.
+
+    Raises:
+        ValueError: Not T > n₊, or not η₁ ≤ √η₂ ≤ 1.
+
+    >>> round(theorem_steps(32, 32 * 100_000).gamma, 6)
+    0.01
+    """
+    num_pos, steps = validation.whole("num_pos", num_pos, 1), validation.whole("steps", steps, 1)
+    if steps <= num_pos:
+        raise ValueError(f"steps must be more than num_pos={num_pos} (Theorems 1 and 2), got {steps}")
+    if betas is not None:
+        eta1, eta2 = _checked_betas(betas)
+        if eta1 > math.sqrt(eta2):
+            raise ValueError(f"betas must satisfy η₁ ≤ √η₂ (Theorem 2), got {eta1:g} > {math.sqrt(eta2):g}")
+    return StepSizes(lr=num_pos**-0.4 * steps**-0.6, gamma=(num_pos / steps) ** 0.4)
+
+
 def _dense(param: Tensor) -> Tensor:
     grad = param.grad
     if grad is None or grad.is_sparse or grad.is_complex():
@@ -112,7 +147,7 @@ def _dense(param: Tensor) -> Tensor:
     return grad
 
 
-def check_betas(betas: Any) -> tuple[float, float]:
+def _checked_betas(betas: Any) -> tuple[float, float]:
     """Return (η₁, η₂) as floats in [0, 1)."""
     try:
         eta1, eta2 = betas

@@ -1,27 +1,51 @@
-"""Jobs: from files to a trained model in a directory, and from there to ranked files and figures."""
+"""Workflows: from files to a trained model in a folder, and from there to ranked files and metrics."""
 
-from apmax.workflows.evaluation import Evaluation, Evaluations, evaluate, evaluate_targets
-from apmax.workflows.ranking import rank
-from apmax.workflows.sources import open_source
-from apmax.workflows.spec import DataSpec, Job, ModelSpec, data_spec
-from apmax.workflows.trained import Trained, load
-from apmax.workflows.training import Outcome, train
-from apmax.workflows.wishes import Wishes
+from apmax.workflows.data_types import (
+    DATA_TYPES,
+    DataConfig,
+    DataType,
+    ImageData,
+    MoleculeData,
+    RowReport,
+    TableData,
+    ignored_files_warning,
+)
+from apmax.workflows.evaluation import (
+    Evaluation,
+    TargetEvaluations,
+    evaluate_scores,
+    evaluate_source,
+    evaluate_targets,
+)
+from apmax.workflows.job import Job, JobPlan, ModelConfig, plan_job
+from apmax.workflows.overrides import Overrides, parse_settings
+from apmax.workflows.prediction import write_predictions
+from apmax.workflows.saved_model import SavedModel, load_model
+from apmax.workflows.training import JobResult, train_job
 
 __all__ = [
-    "DataSpec",
+    "DATA_TYPES",
+    "DataConfig",
+    "DataType",
     "Evaluation",
-    "Evaluations",
+    "ImageData",
     "Job",
-    "ModelSpec",
-    "Outcome",
-    "Trained",
-    "Wishes",
-    "data_spec",
-    "evaluate",
+    "JobPlan",
+    "JobResult",
+    "ModelConfig",
+    "MoleculeData",
+    "Overrides",
+    "RowReport",
+    "SavedModel",
+    "TableData",
+    "TargetEvaluations",
+    "evaluate_scores",
+    "evaluate_source",
     "evaluate_targets",
-    "load",
-    "open_source",
-    "rank",
-    "train",
+    "ignored_files_warning",
+    "load_model",
+    "parse_settings",
+    "plan_job",
+    "train_job",
+    "write_predictions",
 ]

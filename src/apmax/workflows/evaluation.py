@@ -1,8 +1,7 @@
-"""How good scores are, with how sure that is."""
+"""Evaluation: ranking metrics with confidence intervals, by target."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,14 +11,28 @@ import numpy.typing as npt
 import torch
 
 from apmax import metrics
+from apmax.data import RowSource, any_known
 from apmax.metrics import Interval
+from apmax.train import nan_to_none
+from apmax.workflows.data_types import RowReport
+from apmax.workflows.saved_model import SavedModel
 
-TOPS = (10, 50, 100, 500, 1000)
+PRECISION_AT = (10, 50, 100, 500, 1000)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All that is reported of one set of rows; `no_skill` is the AP of a random ranking, the share of positives."""
+    """Metrics of one target on a set of rows.
+
+    Args:
+        rows: Number of rows.
+        positives: Number of positive ones.
+        no_skill: The AP of a random ranking, which is the share of positives.
+        ap: Average precision with its 95 % interval.
+        auprc: Trapezoidal area under the precision–recall curve with its interval.
+        auroc: Area under the ROC curve with its interval.
+        precision_at: Precision among the k best-ranked rows, by k.
+    """
 
     rows: int
     positives: int
@@ -30,41 +43,48 @@ class Evaluation:
     precision_at: dict[int, float]
 
     def to_table(self) -> dict[str, Any]:
-        """Return plain dicts and numbers for JSON, None where undefined."""
-        table: dict[str, Any] = _plain(asdict(self))
+        """Return plain dicts and numbers for JSON, None where a metric is undefined."""
+        table: dict[str, Any] = nan_to_none(asdict(self))
         return table
 
 
-def evaluate(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> Evaluation:
-    """Return AP, AUPRC and AUROC with 95 % intervals, the no-skill line, and precision at some k and at k = n₊.
+def evaluate_scores(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> Evaluation:
+    """Return AP, AUPRC and AUROC with 95 % intervals, and precision at several k and at the number of positives.
 
-    >>> result = evaluate(np.array([0.9, 0.8, 0.7, 0.1]), np.array([1, 0, 1, 0]))
+    >>> result = evaluate_scores(np.array([0.9, 0.8, 0.7, 0.1]), np.array([1, 0, 1, 0]))
     >>> round(result.ap.estimate, 3), result.no_skill, result.precision_at
     (0.833, 0.5, {2: 0.5})
     """
-    given, truth = torch.as_tensor(scores), torch.as_tensor(labels)
-    rows, positives = len(truth), int(truth.sum())
-    tops = sorted({k for k in (*TOPS, positives) if 0 < k <= rows})
+    score, label = torch.as_tensor(scores), torch.as_tensor(labels)
+    rows, positives = len(label), int(label.sum())
     return Evaluation(
         rows=rows,
         positives=positives,
         no_skill=positives / rows,
-        ap=metrics.average_precision_interval(given, truth),
-        auprc=metrics.auprc_interval(given, truth),
-        auroc=metrics.auroc_interval(given, truth),
-        precision_at={k: metrics.precision_at_k(given, truth, k=k).item() for k in tops},
+        ap=metrics.average_precision_interval(score, label),
+        auprc=metrics.auprc_interval(score, label),
+        auroc=metrics.auroc_interval(score, label),
+        precision_at={
+            k: metrics.precision_at_k(score, label, k=k).item()
+            for k in sorted({k for k in (*PRECISION_AT, positives) if 0 < k <= rows})
+        },
     )
 
 
 @dataclass(frozen=True)
-class Evaluations:
-    """One evaluation for each target that has positives and negatives among the rows."""
+class TargetEvaluations:
+    """The evaluation of each target that has positive and negative rows.
+
+    Args:
+        each: Evaluations by target.
+        several: Whether the model has several targets.
+    """
 
     each: dict[str, Evaluation]
     several: bool
 
     def to_table(self) -> dict[str, Any]:
-        """Return plain dicts: of the only target its figures, of several each one's by name, and their mean AP."""
+        """Return plain dicts: the metrics of the only target, or those of each by name and the mean AP."""
         tables = {name: part.to_table() for name, part in self.each.items()}
         if not self.several:
             return next(iter(tables.values()))
@@ -76,12 +96,12 @@ class Evaluations:
         return float(np.mean([part.ap.estimate for part in self.each.values()]))
 
 
-def evaluate_targets(scores: npt.NDArray[Any], labels: npt.NDArray[Any], names: Sequence[str]) -> Evaluations:
+def evaluate_targets(scores: npt.NDArray[Any], labels: npt.NDArray[Any], names: Sequence[str]) -> TargetEvaluations:
     """Return the evaluation of each target over the rows that have its label and a score.
 
     Args:
-        scores: (rows,), or (rows, targets) of several; NaN where a row could not be read.
-        labels: 0 or 1, NaN where not known.
+        scores: (rows,), or (rows, targets) of several targets; NaN where a row could not be read.
+        labels: 0 or 1, NaN where missing.
         names: The targets.
 
     Raises:
@@ -94,16 +114,45 @@ def evaluate_targets(scores: npt.NDArray[Any], labels: npt.NDArray[Any], names: 
     """
     each = {}
     columns = zip(names, scores.reshape(len(scores), -1).T, labels.reshape(len(labels), -1).T, strict=True)
-    for name, given, truth in columns:
-        known = ~np.isnan(truth) & ~np.isnan(given)
-        if (truth[known] == 1).any() and (len(names) == 1 or (truth[known] == 0).any()):
-            each[name] = evaluate(np.ascontiguousarray(given[known]), np.ascontiguousarray(truth[known]))
+    for name, score, label in columns:
+        known = ~np.isnan(label) & ~np.isnan(score)
+        if (label[known] == 1).any() and (len(names) == 1 or (label[known] == 0).any()):
+            each[name] = evaluate_scores(np.ascontiguousarray(score[known]), np.ascontiguousarray(label[known]))
     if not each:
         raise ValueError(f"there is no positive row of {', '.join(map(repr, names))}: AP is undefined")
-    return Evaluations(each, len(names) > 1)
+    return TargetEvaluations(each, len(names) > 1)
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(part) for key, part in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def evaluate_source(model: SavedModel, source: RowSource) -> tuple[TargetEvaluations, list[str]]:
+    """Return the evaluation of a model on labelled rows, and warnings about them.
+
+    Args:
+        model: The model, and with it the encoder for the source (`SavedModel.open` returns both).
+        source: The rows.
+
+    Raises:
+        ValueError: A target column is missing, there are no rows, or none is positive.
+    """
+    model.targets.check_columns(source)
+    report, scores, labels = RowReport(), [], []
+    for chunk, chunk_scores in model.score_chunks(source, report):
+        scores.append(chunk_scores)
+        labels.append(model.targets.labels(chunk))
+    if not scores:
+        raise ValueError(f"{source.path} has no rows")
+    label, names = np.concatenate(labels), model.targets.names
+    if len(names) == 1 and not (label == 1).any():
+        target = model.targets.each[0]
+        raise ValueError(f"{source.path} has no row whose {target.name!r} is {target.positive!r}: AP is undefined")
+    results = evaluate_targets(np.concatenate(scores), label, names)
+    unlabelled = int((~any_known(label)).sum())
+    warnings = [
+        *report.lines(),
+        *([f"{unlabelled:,} rows without a target are left out"] if unlabelled else []),
+        *(
+            f"{name!r} has no positive or no negative row here: its AP is undefined"
+            for name in names
+            if name not in results.each
+        ),
+    ]
+    return results, warnings

@@ -1,4 +1,4 @@
-"""The whole way from files to a model in a directory."""
+"""Training jobs: from files to a model in a folder."""
 
 from __future__ import annotations
 
@@ -10,141 +10,162 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import nn
 
-from apmax.train import Record, Result, fit
-from apmax.train.checkpoints import write_atomic
-from apmax.workflows import trained
-from apmax.workflows.data_types import KINDS, RowReport
-from apmax.workflows.evaluation import Evaluations, evaluate_targets
-from apmax.workflows.networks import new_network
-from apmax.workflows.refusals import write_refused
-from apmax.workflows.rows import Prepared, prepare
-from apmax.workflows.sheets import draw_best
-from apmax.workflows.spec import DataSpec, Job, data_spec, loads, located, resolve
-from apmax.workflows.wishes import Wishes
+from apmax.train import Record, Result, fit, is_first_process, write_atomic
+from apmax.workflows.contact_sheets import draw_contact_sheets
+from apmax.workflows.data_types import Encoder, RowReport, data_type_of
+from apmax.workflows.evaluation import TargetEvaluations, evaluate_targets
+from apmax.workflows.job import Job, JobPlan, plan_job, read_job
+from apmax.workflows.overrides import Overrides
+from apmax.workflows.prediction import unreadable_table, write_table
+from apmax.workflows.prepare import PreparedData, prepare_data
+from apmax.workflows.saved_model import SavedModel, save_job
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a training ended: the chosen model on the rows it was chosen by and, once, on the test rows.
+class JobResult:
+    """The outcome of a training.
 
-    `sheets` are pictures of the best-ranked rows, of the test if there is one.
+    Args:
+        folder: Where the model is.
+        model: The chosen model.
+        valid: Its metrics on the validation rows, by which it was chosen.
+        test: Its metrics on the test rows, if there are any.
+        records: The trainer's records, one an epoch.
+        chosen: Stage and epoch of the chosen weights, for each member of an ensemble.
+        warnings: Anomalies of the test rows.
+        contact_sheets: Pictures of the best-ranked images, of the test rows if there are any.
     """
 
-    directory: Path
-    valid: Evaluations
-    test: Evaluations | None
+    folder: Path
+    model: SavedModel
+    valid: TargetEvaluations
+    test: TargetEvaluations | None
     records: list[Record]
     chosen: list[dict[str, Any]]
     warnings: list[str]
-    sheets: list[Path] = field(default_factory=list)
+    contact_sheets: list[Path] = field(default_factory=list)
 
 
-def train(
-    table: Mapping[str, Any],
-    wishes: Wishes,
+def train_job(
+    table: Mapping[str, Any] | JobPlan,
+    overrides: Overrides | None = None,
     *,
     out: str | os.PathLike[str],
     resume: bool = False,
     progress: bool = False,
-    places: tuple[Path, ...] = (),
-    tell: Callable[[list[str], list[str]], None] = lambda _facts, _warnings: None,
-) -> Outcome:
-    """Train as a job's table and wishes say, and leave everything in the directory `out`.
+    folders: tuple[Path, ...] = (),
+    notify: Callable[[list[str], list[str]], None] | None = None,
+) -> JobResult:
+    """Train the model of a job, and save it with everything about it in a folder.
 
     Args:
-        table: The job as plain tables, as TOML has them.
-        wishes: What differs.
-        out: The directory. Unless `resume` is set it must be missing or empty.
-        resume: Go on with what stands there; nothing there: begin.
-        progress: Show it.
-        places: Folders in which files that are not in the current one are looked for.
-        tell: Called with what was understood of the data, and what asks for a look, before training begins.
+        table: The job as plain tables (as in run.toml), or its plan.
+        overrides: Settings that replace those of the table.
+        out: The folder. Unless `resume` is set it must be missing or empty.
+        resume: Continue the training in the folder; start if there is none.
+        progress: Show the progress.
+        folders: Folders in which files that are not in the current one are looked for.
+        notify: Called with facts and warnings about the data before training begins.
 
     Raises:
-        FileExistsError: `out` holds something and `resume` is not set.
-        FileNotFoundError: A file is not there.
-        ValueError: Data or settings that cannot be meant; nothing has been written then.
+        FileExistsError: `out` is not empty and `resume` is not set.
+        FileNotFoundError: A file is missing.
+        ValueError: Data or settings are wrong; nothing has been written then.
     """
-    directory = Path(out)
-    data = located(data_spec(table, wishes, places), places)
-    first = is_first_process()
-    if first and not resume and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise FileExistsError(f"{directory} is not empty: go on with --resume, or choose another directory")
-    prepared = prepare(data, seed=draft(table, wishes, data).run.seed)
-    job = resolve(table, wishes, prepared.spec, rows=prepared.train_rows, positives=prepared.train_positives)
-    model, lines = new_network(job, prepared.encoder)
-    begun = (directory / "run.toml").exists()
-    if begun:
-        check_same_model(directory, job)
-    if first:
-        tell([*prepared.facts, *lines], prepared.warnings)
-        if not begun:
-            trained.save(directory, job, prepared.encoder, prepared.target)
-            write_refused(directory / "unreadable.csv", prepared.refused)
-    result = fit(model, prepared.data, job.run, directory=directory, resume=resume, progress=progress)
-    if first:
-        # Again where it was resumed, and only now: the trainer has agreed that it is the same run, with more epochs.
-        trained.save(directory, job, prepared.encoder, prepared.target)
-    return judged(trained.Trained(job, prepared.encoder, prepared.target, result.model), prepared, result, directory)
+    folder, first = Path(out), is_first_process()
+    plan = table if isinstance(table, JobPlan) else plan_job(table, overrides, folders)
+    if first and not resume and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(f"{folder} is not empty: continue with resume=True, or choose another folder")
+    check_model(plan)
+    prepared = prepare_data(plan.data, seed=plan.seed)
+    job = plan.resolve(prepared.config, rows=prepared.train_rows, positives=prepared.train_positives)
+    prior = prepared.train_positives / prepared.train_rows
+    network, facts = build_job_network(job, prepared.encoder, prior=prior)
+    started = (folder / "run.toml").exists()
+    if started:
+        _check_same_job(folder, job)
+    if first and notify is not None:
+        notify([*prepared.facts, *facts], prepared.warnings)
+    if first and not started:
+        save_job(folder, job, prepared.encoder, prepared.targets)
+        if prepared.unreadable:
+            write_table(folder / "unreadable.csv", unreadable_table(prepared.unreadable))
+    result = fit(network, prepared.data, job.run, directory=folder, resume=resume, progress=progress)
+    if first and started:
+        # Only now: the trainer has agreed that it is the same run, perhaps with more epochs.
+        save_job(folder, job, prepared.encoder, prepared.targets)
+    model = SavedModel(job, prepared.encoder, prepared.targets, result.model)
+    return _evaluate(model, prepared, result, folder)
 
 
-def draft(table: Mapping[str, Any], wishes: Wishes, data: DataSpec) -> Job:
-    """Return the job as far as it is known before the data are read; mistakes in its settings come out here."""
-    job = resolve(table, wishes, data, rows=10**6, positives=10**4)
-    kind = KINDS[data.kind]
-    if kind.gather is not None:
-        # Such data may take long to read, and their encoder needs none of them.
-        new_network(job, kind.fit(None, data, ()))
-    return job
+def check_model(plan: JobPlan) -> None:
+    """Build a plan's network before data are read, where its encoder needs none: reading images may take long."""
+    data_type = data_type_of(plan.data)
+    if not data_type.learns_from_rows:
+        _build(plan.data, plan.model, data_type.fit_encoder(None, ()), plan.seed, None)
 
 
-def judged(model: trained.Trained, prepared: Prepared, result: Result, directory: Path) -> Outcome:
-    """Return how good the chosen model is, and write it down."""
-    names, report = model.target.names, RowReport()
-    valid_scores = model.score_items(prepared.data.valid)
-    valid = evaluate_targets(valid_scores, np.asarray(prepared.data.valid_labels), names)
-    test = test_scores = None
+def build_job_network(job: Job, encoder: Encoder, *, prior: float | None = None) -> tuple[nn.Module, list[str]]:
+    """Return a job's new network by its seed, and lines about pretrained weights.
+
+    Args:
+        job: The job.
+        encoder: The encoder of its inputs.
+        prior: Share of positive training rows.
+
+    Raises:
+        ValueError: Options that the network does not have, or weights of another one.
+        FileNotFoundError: There is no such file of weights.
+    """
+    return _build(job.data, job.model, encoder, job.run.seed, prior)
+
+
+def _build(data: Any, model: Any, encoder: Encoder, seed: int, prior: float | None) -> tuple[nn.Module, list[str]]:
+    data_type = data_type_of(data)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        network = data_type.build_model(encoder, model.name, model.options, prior=prior)
+    if model.pretrained is None:
+        return network, []
+    return network, [f"begins with {data_type.load_weights(network, model.pretrained)}"]
+
+
+def _evaluate(model: SavedModel, prepared: PreparedData, result: Result, folder: Path) -> JobResult:
+    names, report = model.targets.names, RowReport()
+    rows, scores, part = prepared.valid, model.score_dataset(prepared.data.valid), "validation"
+    valid = evaluate_targets(scores, np.asarray(prepared.data.valid_labels), names)
+    test = None
     if prepared.test is not None:
-        rows = prepared.test
-        test_scores = model.score(rows.table, report) if rows.dataset is None else model.score_items(rows.dataset)
-        test = evaluate_targets(test_scores, rows.labels, names)
-    count = model.job.run.ensemble
-    members = [directory] if count == 1 else [directory / f"member-{number}" for number in range(count)]
+        rows, part = prepared.test, "test"
+        encoded = rows.dataset is not None
+        scores = model.score_dataset(rows.dataset) if encoded else model.score_table(rows.table, report)
+        test = evaluate_targets(scores, rows.labels, names)
     sheets: list[Path] = []
     if is_first_process():
-        facts = {"valid": valid.to_table(), "test": None if test is None else test.to_table()}
-        write_atomic(directory / "results.json", (json.dumps(facts, indent=2) + "\n").encode())
-        if prepared.test is not None and test_scores is not None:
-            sheets = draw_best(model, prepared.test, test_scores, directory, what="test")
-        else:
-            sheets = draw_best(model, prepared.valid, valid_scores, directory, what="validation")
-    return Outcome(directory, valid, test, result.records, [chosen_in(m) for m in members], report.lines(), sheets)
+        content = {"valid": valid.to_table(), "test": None if test is None else test.to_table()}
+        write_atomic(folder / "results.json", (json.dumps(content, indent=2) + "\n").encode())
+        sheets = draw_contact_sheets(model, rows, scores, folder, part=part)
+    count = model.job.run.ensemble
+    members = [folder] if count == 1 else [folder / f"member-{number}" for number in range(count)]
+    chosen = [json.loads((member / "run.json").read_text(encoding="utf-8"))["chosen"] for member in members]
+    return JobResult(folder, model, valid, test, result.records, chosen, report.lines(), sheets)
 
 
-def check_same_model(directory: Path, job: Job) -> None:
-    """Raise if the training that stands in `directory` is of another model or target."""
-    before = loads((directory / "run.toml").read_text(encoding="utf-8"))
-    for what, old, new in (
-        ("model", before.model.name, job.model.name),
-        ("the model's options", dict(before.model.options), dict(job.model.options)),
-        ("target", before.data.target, job.data.target),
+def _check_same_job(folder: Path, job: Job) -> None:
+    """Raise if the training in a folder is of another model or other targets."""
+    before = read_job(folder / "run.toml")
+    compared = [
         ("kind", before.data.kind, job.data.kind),
-        ("the images' size", before.data.size, job.data.size),
-        ("the way images become square", before.data.fit, job.data.fit),
+        ("model", before.model.name, job.model.name),
+        ("the options of the model", dict(before.model.options), dict(job.model.options)),
+        ("target", before.data.target, job.data.target),
+        *((name, getattr(before.data, name, None), getattr(job.data, name, None)) for name in ("size", "fit")),
         ("pretrained", before.model.pretrained, job.model.pretrained),
         ("ensemble", before.run.ensemble, job.run.ensemble),
-    ):
+    ]
+    for name, old, new in compared:
         if old != new:
-            raise ValueError(f"{what} was {old} in {directory} and is {new} now: resume with the same")
-
-
-def chosen_in(directory: Path) -> dict[str, Any]:
-    """Return which stage and epoch the weights in a run's directory are of."""
-    facts: dict[str, Any] = json.loads((directory / "run.json").read_text(encoding="utf-8"))["chosen"]
-    return facts
-
-
-def is_first_process() -> bool:
-    """Tell whether this process speaks for all: Fabric and torchrun number the processes they start."""
-    return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK", "NODE_RANK"))
+            raise ValueError(f"{name} was {old} in {folder} and is {new} now: resume with the same")

@@ -12,6 +12,7 @@ import numpy as np
 from apmax import extras
 from apmax.data import parsing
 from apmax.data.parsing import Numbers
+from apmax.data.scaling import RobustScale
 
 pa = extras.load("pyarrow", "tables")
 pc = extras.load("pyarrow.compute", "tables")
@@ -22,8 +23,6 @@ MANY = 64
 """The largest number of categories with a code of their own."""
 MOST_RARE = 10_000
 """The largest number of rare words that are kept."""
-CALM = 3.0
-"""Numbers farther from the median, in units of the scale, are compressed."""
 DAY = 86400.0
 
 
@@ -76,41 +75,6 @@ class EncodingReport:
 
 
 @dataclass(frozen=True)
-class Scale:
-    """`z = (x − median)/scale`, beyond ±3 growing only by logarithm; a missing value becomes the median.
-
-    `scale` is the interquartile range as a normal distribution's deviation, the standard deviation where that is 0.
-    """
-
-    median: float
-    scale: float
-
-    @staticmethod
-    def fit(values: Numbers) -> Scale:
-        """Return the scale of finite `values`.
-
-        >>> Scale.fit(np.array([1.0, 2.0, 3.0])).median
-        2.0
-        """
-        # Relative to the largest, so that squares and differences of huge numbers are numbers.
-        largest = float(np.abs(values).max(initial=0.0)) or 1.0
-        part = values / largest
-        low, median, high = np.quantile(part, [0.25, 0.5, 0.75])
-        scale = largest * float((high - low) / 1.349 or np.std(part))
-        return Scale(largest * float(median), scale if scale > 0 else 1.0)
-
-    def __call__(self, values: Numbers) -> Numbers:
-        """Return the scaled values, 0 where missing."""
-        with np.errstate(over="ignore"):
-            scaled = np.nan_to_num((values - self.median) / self.scale, nan=0.0)
-        size = np.abs(scaled)
-        if size.max(initial=0.0) <= CALM:
-            return scaled
-        compressed = CALM + np.log1p(np.maximum(size, CALM) - CALM)
-        return np.where(size <= CALM, scaled, np.copysign(compressed, scaled))
-
-
-@dataclass(frozen=True)
 class Number:
     """A column of numbers: scaled, with an indicator of its own where training had missing values."""
 
@@ -125,14 +89,14 @@ class Number:
         """Learn median, scale and whether values are missing."""
         values, _ = parsing.numbers(column)
         known = ~np.isnan(values)
-        scale = Scale.fit(values[known])
+        scale = RobustScale.fit(values[known])
         return Number(name, scale.median, scale.scale, indicator=not known.all())
 
     def encode(self, column: Any, report: EncodingReport) -> list[Numbers]:
         """Return the scaled numbers and, where training had missing values, 1 for missing."""
         values, unreadable = parsing.numbers(column)
         report.add_unreadable(self.name, unreadable)
-        scaled = Scale(self.median, self.scale)(values)
+        scaled = RobustScale(self.median, self.scale)(values)
         return [scaled, np.isnan(values).astype(float)] if self.indicator else [scaled]
 
     @property
@@ -206,14 +170,14 @@ class Date:
         form = parsing.column_date_format(column)
         values, _ = parsing.seconds(column, form)
         known = values[~np.isnan(values)]
-        scale = Scale.fit(known)
+        scale = RobustScale.fit(known)
         return Date(name, form, scale.median, scale.scale, bool((known % DAY != 0).any()), len(known) < len(values))
 
     def encode(self, column: Any, report: EncodingReport) -> list[Numbers]:
         """Return the scaled time, and sine and cosine of each cycle; all 0 where missing, with an indicator."""
         values, unreadable = parsing.seconds(column, self.format)
         report.add_unreadable(self.name, unreadable)
-        parts = [Scale(self.median, self.scale)(values)]
+        parts = [RobustScale(self.median, self.scale)(values)]
         # 1970-01-01 was a Thursday, which only shifts the phase.
         for period in (7 * DAY, 365.2425 * DAY, *([DAY] if self.hours else [])):
             angle = 2 * np.pi * (values % period) / period

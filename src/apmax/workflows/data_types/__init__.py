@@ -1,15 +1,48 @@
-"""What can be learnt from: a kind of data is one entry in the table `KINDS`.
+"""Data types: tables, molecules and images, each with its configuration, encoder and models."""
 
-All commands read rows from files; a kind says what a row becomes (its encoder), which networks take that, and which
-stages they are trained in if nothing else is asked for.
-"""
+from typing import Any
 
-from apmax.workflows.data_types.base import Encoder, Gathered, Kind, Pictures
-from apmax.workflows.data_types.encoded import Encoded, Refused, RowReport, encode
-from apmax.workflows.data_types.images import IMAGES
-from apmax.workflows.data_types.molecules import MOLECULES
-from apmax.workflows.data_types.tables import TABLE
+from apmax.workflows.data_types.base import (
+    DataConfig,
+    DataType,
+    EncodedRows,
+    Encoder,
+    LabelledRows,
+    RowReport,
+    encode_rows,
+    is_import_path,
+)
+from apmax.workflows.data_types.images import ImageData, ImageType, ignored_files_warning
+from apmax.workflows.data_types.molecules import MoleculeData, MoleculeType
+from apmax.workflows.data_types.table import TableData, TableType
 
-KINDS: dict[str, Kind] = {"table": TABLE, "molecules": MOLECULES, "images": IMAGES}
+DATA_TYPES: dict[str, type[DataType[Any]]] = {
+    data_type.config_class.kind: data_type for data_type in (TableType, MoleculeType, ImageType)
+}
+"""The data types by the name that [data] kind gives them; the first is the default."""
 
-__all__ = ["KINDS", "Encoded", "Encoder", "Gathered", "Kind", "Pictures", "Refused", "RowReport", "encode"]
+
+def data_type_of(config: DataConfig) -> DataType[Any]:
+    """Return the data type of a configuration."""
+    return DATA_TYPES[config.kind](config)
+
+
+__all__ = [
+    "DATA_TYPES",
+    "DataConfig",
+    "DataType",
+    "EncodedRows",
+    "Encoder",
+    "ImageData",
+    "ImageType",
+    "LabelledRows",
+    "MoleculeData",
+    "MoleculeType",
+    "RowReport",
+    "TableData",
+    "TableType",
+    "data_type_of",
+    "encode_rows",
+    "ignored_files_warning",
+    "is_import_path",
+]

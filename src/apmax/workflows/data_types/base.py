@@ -1,27 +1,182 @@
-"""What a kind of data consists of."""
+"""Interface of a data type: its configuration, its encoder, its models and the way its rows are read."""
 
 from __future__ import annotations
 
 import inspect
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor, nn
+from torch.utils.data import TensorDataset
 
-from apmax import validation
-from apmax.train.config import Stage
-from apmax.train.config.table import known_key
-from apmax.workflows.data_types.encoded import Encoded, Refused, RowReport
+from apmax import extras, validation
+from apmax.data import (
+    Labels,
+    RowSource,
+    Targets,
+    UnreadableRow,
+    any_known,
+    any_positive,
+    describe_unreadable,
+    is_molecule_file,
+    open_table,
+)
+from apmax.data.tables import EncodingReport
+from apmax.train import ConfigTable, Stage, check_known_key
 
-Labels = npt.NDArray[np.float32]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+SPLITS = ("stratified", "random")
+"""Splits that every data type knows."""
+
+
+@dataclass(frozen=True)
+class DataConfig(ConfigTable):
+    """The files of a job, the target and the split; each data type adds its own fields in a subclass.
+
+    Args:
+        train: File of the training rows, or a folder with one folder of images per class.
+        target: The column (or class of images) to predict, or several of them.
+        valid: File of validation rows; without it `share` of the training rows are held out.
+        test: File of test rows, which are scored once, after training.
+        positive: The value of the target that counts as positive, where the two values do not tell.
+        group: A column whose groups are kept on one side of the split.
+        time: A column of dates; the latest rows are held out.
+        split: "stratified" (default), "random" or one of the data type's groupings.
+        share: Share of the rows held out for validation.
+        test_share: Share of the rows held out for the test, by the same split.
+    """
+
+    train: str
+    target: str | tuple[str, ...]
+    valid: str | None = None
+    test: str | None = None
+    positive: str | None = None
+    group: str | None = None
+    time: str | None = None
+    split: str | None = None
+    share: float = 0.2
+    test_share: float = 0.0
+
+    kind: ClassVar[str]
+    several_targets: ClassVar[bool] = False
+    groupings: ClassVar[tuple[str, ...]] = ()
+    paths: ClassVar[tuple[str, ...]] = ("train", "valid", "test")
+    """Fields that name files or folders."""
+    _floats = ("share", "test_share")
+
+    def check(self) -> None:
+        """Raise for several targets where one is possible, an unknown split, and splits that exclude each other."""
+        self._set("target", self.targets[0] if len(self.targets) == 1 else self.targets)
+        if len(set(self.targets)) < len(self.targets):
+            raise ValueError(f"target must name every column once, got {', '.join(self.targets)}")
+        if len(self.targets) > 1 and not self.several_targets:
+            raise ValueError(
+                f"target: data of kind {self.kind} have one target, got {', '.join(self.targets)}; molecules "
+                "(smiles=COLUMN) and images (path=COLUMN) may have several"
+            )
+        for name in ("train", "valid", "test"):
+            if str(getattr(self, name)).lower().endswith((".smi", ".smi.gz")):
+                raise ValueError(f"{name}: a .smi file holds no labels; use a csv with a column of SMILES and a target")
+        if self.split is not None:
+            validation.choice("split", self.split, (*SPLITS, *self.groupings))
+        self._check_shares()
+        for name in ("group", "time"):
+            if getattr(self, name) in self.targets:
+                raise ValueError(f"{name} must be another column than the target {getattr(self, name)!r}")
+
+    def _check_shares(self) -> None:
+        validation.interval("share", self.share, 0, 1, closed="neither")
+        validation.interval("test_share", self.test_share, 0, 1, closed="left")
+        if self.share + self.test_share >= 1:
+            raise ValueError(f"share {self.share:g} and test_share {self.test_share:g} leave no rows to train on")
+        ways = [name for name in ("valid", "group", "time", "split") if getattr(self, name) is not None]
+        if len(ways) > 1:
+            raise ValueError(f"{' and '.join(ways)} exclude each other: each decides which rows are for validation")
+        other = [name for name in ("valid", "test") if getattr(self, name) is not None]
+        if self.test_share and other:
+            raise ValueError(f"{other[0]} and test_share exclude each other: give files for both, or for neither")
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The columns to predict."""
+        return (self.target,) if isinstance(self.target, str) else tuple(self.target)
+
+
+@dataclass
+class RowReport(EncodingReport):
+    """Anomalies of encoded rows, the rows that could not be read, and the time spent.
+
+    Args:
+        unreadable_rows: Rows that could not be read.
+        strict: Raise at the first unreadable row.
+        seconds: Time by activity.
+        last: When the last activity ended.
+    """
+
+    unreadable_rows: list[UnreadableRow] = field(default_factory=list)
+    strict: bool = False
+    seconds: dict[str, float] = field(default_factory=dict, compare=False)
+    last: float = field(default_factory=time.perf_counter, compare=False)
+
+    def add_time(self, activity: str) -> None:
+        """Add the time since the last call to that activity's."""
+        now = time.perf_counter()
+        self.seconds[activity] = self.seconds.get(activity, 0.0) + now - self.last
+        self.last = now
+
+    def timing(self) -> str:
+        """Return the rows per second and the time by activity.
+
+        >>> RowReport(rows=6000, seconds={"reading": 0.5, "features": 1.0, "network": 0.5}).timing()
+        '6,000 rows in 2.0 s, 3,000 a second: reading 0.5 s, features 1.0 s, network 0.5 s'
+        """
+        total = sum(self.seconds.values())
+        parts = ", ".join(f"{activity} {seconds:.1f} s" for activity, seconds in self.seconds.items())
+        return f"{self.rows:,} rows in {total:.1f} s, {self.rows / max(total, 1e-9):,.0f} a second: {parts}"
+
+    def add_unreadable_rows(self, rows: Sequence[UnreadableRow]) -> None:
+        """Add rows that cannot be read.
+
+        Raises:
+            ValueError: There are any, and `strict` is set.
+        """
+        if rows and self.strict:
+            first = rows[0]
+            raise ValueError(
+                f'row {first.row} cannot be read: {first.value!r} ({first.reason}); on_error="skip" leaves it out'
+            )
+        self.unreadable_rows += rows
+
+    def lines(self, *, most: int = 3) -> list[str]:
+        """Return one line for each anomaly.
+
+        >>> RowReport(rows=9, unreadable_rows=[UnreadableRow(4, "C(C", "extra open parentheses")]).lines()
+        ["1 of 9 rows cannot be read: row 4 'C(C' (extra open parentheses)"]
+        """
+        lines = super().lines()
+        if self.unreadable_rows:
+            lines.append(describe_unreadable(self.unreadable_rows, self.rows, most=most))
+        return lines
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """A dataset of model inputs, and the table row of each item; unreadable rows are left out."""
+
+    dataset: Any
+    rows: npt.NDArray[np.int64]
 
 
 class Encoder(Protocol):
-    """What every row becomes, saved as plain JSON."""
+    """The conversion of table rows to model inputs, saved as plain JSON."""
 
     @property
     def names(self) -> list[str]:
@@ -31,109 +186,246 @@ class Encoder(Protocol):
     def left_out(self) -> Mapping[str, str]:
         """The columns that are not, each with the reason."""
 
-    def encode(self, table: Any, report: RowReport | None = None) -> Tensor | Encoded | Iterator[Encoded]:
-        """Return a `pyarrow.Table`'s rows as a tensor, or as a dataset of those that can be read, or as several."""
+    def encode(self, table: Any, report: RowReport) -> Tensor | Iterator[EncodedRows]:
+        """Return the rows of a `pyarrow.Table` as a tensor, or yield datasets of those that can be read."""
 
     def to_table(self) -> dict[str, Any]:
         """Return the encoder as plain lists, strings and numbers."""
 
     def summary(self) -> dict[str, list[str]]:
-        """Return the columns by what they are taken for."""
+        """Return the columns by type."""
+
+
+def encode_rows(encoder: Encoder, table: Any, report: RowReport | None = None) -> Iterator[EncodedRows]:
+    """Yield the rows of a `pyarrow.Table` as model inputs, as many at a time as the encoder chooses."""
+    encoded = encoder.encode(table, RowReport() if report is None else report)
+    if isinstance(encoded, Tensor):
+        yield EncodedRows(TensorDataset(encoded), np.arange(len(encoded)))
+    else:
+        yield from encoded
 
 
 @dataclass(frozen=True)
-class Gathered:
-    """The labelled rows of a file that can be read.
+class LabelledRows:
+    """The readable rows of a file that have a label.
 
     Args:
-        dataset: Their items; `dataset.subset(rows)` is that of some of them.
-        rows: Their numbers in the file.
-        warnings: Lines about those that are left out, and those that ask for a look.
-        refused: Those that cannot be read.
+        table: The rows, a `pyarrow.Table`.
+        labels: (rows,), or (rows, targets) with NaN where a label is missing.
+        dataset: Their model inputs, where these are made when the file is read; None where the encoder comes later.
+        warnings: Lines about rows that were left out.
+        unreadable: Rows that could not be read.
     """
 
-    dataset: Any
-    rows: npt.NDArray[np.int64]
-    warnings: list[str]
-    refused: list[Refused] = field(default_factory=list)
+    table: Any
+    labels: Labels
+    dataset: Any = None
+    warnings: tuple[str, ...] = ()
+    unreadable: tuple[UnreadableRow, ...] = ()
+
+    @property
+    def positives(self) -> int:
+        """Number of rows that are positive for any target."""
+        return int(any_positive(self.labels).sum())
+
+    def take(self, rows: Any) -> LabelledRows:
+        """Return a subset."""
+        part = None if self.dataset is None else self.dataset.subset(rows)
+        return LabelledRows(self.table.take(rows), self.labels[rows], part)
 
 
-@dataclass(frozen=True)
-class Pictures:
-    """How rows can be looked at.
+Config = TypeVar("Config", bound=DataConfig)
+
+
+class DataType(ABC, Generic[Config]):
+    """One type of data, with the configuration of a job: how rows are read and encoded, and which models take them.
+
+    A new type implements the four abstract methods and is entered in `DATA_TYPES`.
 
     Args:
-        files: The image files of a table's rows: `files(encoder, table)`.
-        draw: Writes a picture of the best of them: `draw(path, files, scores, labels, title, data)`, where labels are
-            NaN if unknown and `title` is a line to stand above, or None.
+        config: The job's [data].
     """
 
-    files: Callable[[Any, Any], Sequence[str]]
-    draw: Callable[[Path, Sequence[str], Any, Any, str | None, Any], None]
+    title: ClassVar[str]
+    config_class: ClassVar[type[DataConfig]]
+    models: ClassVar[Mapping[str, Callable[..., nn.Module]]]
+    """Built-in models by name; the first is the default."""
+    reading_options: ClassVar[tuple[str, ...]] = ()
+    """Fields of the configuration that may differ when a saved model reads another file."""
+    learns_from_rows: ClassVar[bool] = True
+    """Whether the encoder is fitted to training rows; otherwise it exists before data are read."""
+    has_pretrained: ClassVar[bool] = False
+    """Whether its models can begin with a file of weights."""
+    threads: ClassVar[int | None] = None
+    """Number of threads that pays; None for all."""
 
+    def __init__(self, config: Config) -> None:
+        self.config = config
 
-@dataclass(frozen=True)
-class Kind:
-    """One kind of data. `data` is always a job's [data], `source` a file's or a folder's rows.
+    @abstractmethod
+    def fit_encoder(self, table: Any, excluded: Sequence[str]) -> Encoder:
+        """Return the encoder fitted to training rows; `excluded` columns are no features."""
 
-    Args:
-        title: A line for people.
-        fit: Makes the encoder: `fit(table, data, without)`.
-        restore: Makes it from what `Encoder.to_table` returned.
-        shape: What the networks are told of the encoder, their first argument.
-        models: The networks by name; the first is the default.
-        stages: The stages of training: `stages(rows, positives, model)`.
-        takes: The keys of [data] that only some kinds understand and this one does.
-        check: Raises for values of those that cannot be meant.
-        settle: Fills in what [data] leaves open: `settle(data, table, source)`.
-        describe: A line for people about [data], once it is settled.
-        suspects: Lines about columns that may have been written after the outcome.
-        gather: Reads all rows of a file at once: `gather(table, labels, data, source)`. Only where the encoder learns
-            nothing from rows; without it, rows are held out first, and the encoder is fitted to the others.
-        for_training: Makes of a dataset that of the training rows: `for_training(dataset, data, seed)`.
-        reading: Makes of an encoder that of another file: `reading(encoder, source, given)`, where `given` are those
-            keys of [data] that differ from training.
-        groupings: Ways to hold out whole groups of rows: `grouping(table, data)` names each row's group.
-        needs: What some models, by name, need in [data].
-        load_weights: Loads a file of weights into a new network and says what was taken; None where there are no such.
-        pictures: How rows can be looked at; None where there is nothing to see.
-        batch_rows: How many are scored at a time, by [data].
-        several_targets: Whether its networks predict several columns at once.
-        folders: Whether it reads folders.
-        threads: How many its networks can use with profit; None for as many as there are.
-    """
+    @classmethod
+    @abstractmethod
+    def restore_encoder(cls, table: Mapping[str, Any]) -> Encoder:
+        """Return the encoder that `Encoder.to_table` described."""
 
-    title: str
-    fit: Callable[[Any, Any, Sequence[str]], Encoder]
-    restore: Callable[[Mapping[str, Any]], Encoder]
-    shape: Callable[[Any], Any]
-    models: Mapping[str, Callable[..., nn.Module]]
-    stages: Callable[[int, int, str], Sequence[Stage]]
-    takes: frozenset[str]
-    check: Callable[[Any], None] = lambda _data: None
-    settle: Callable[[Any, Any, Any], Any] = lambda data, _table, _source: data
-    describe: Callable[[Any], str] = lambda _data: ""
-    suspects: Callable[[Any, Any, Labels], list[str]] = lambda _encoder, _table, _labels: []
-    gather: Callable[[Any, Labels, Any, Any], Gathered] | None = None
-    for_training: Callable[[Any, Any, int], Any] = lambda dataset, _data, _seed: dataset
-    reading: Callable[[Any, Any, Mapping[str, Any]], Any] = lambda encoder, _source, _given: encoder
-    groupings: Mapping[str, Callable[[Any, Any], Sequence[str]]] = field(default_factory=dict)
-    needs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    load_weights: Callable[[Any, str], str] | None = None
-    pictures: Pictures | None = None
-    batch_rows: Callable[[Any], int] = lambda _data: 8192
-    several_targets: bool = False
-    folders: bool = False
-    threads: int | None = None
+    @abstractmethod
+    def model_input(self, encoder: Any) -> Any:
+        """Return the first argument of a model builder: the sizes of columns, or the number of tasks."""
 
-    def build(self, encoder: Encoder, name: str, options: Mapping[str, Any]) -> nn.Module:
-        """Return a new network of that name.
+    @abstractmethod
+    def default_stages(self, rows: int, positives: int, model: str) -> Sequence[Stage]:
+        """Return the default stages of training for a training set of that size."""
+
+    def for_model(self, model: str) -> Self:  # noqa: ARG002 - overridden
+        """Return the data type with what a model needs of the data."""
+        return self
+
+    def complete(self, table: Any, source: RowSource) -> Self:  # noqa: ARG002 - overridden
+        """Return the data type with the fields that its configuration leaves open, chosen by the training rows."""
+        return self
+
+    def open_source(self, path: str | Path) -> RowSource:
+        """Return the rows of a file.
 
         Raises:
-            ValueError: No such network, or it has no such option.
+            FileNotFoundError: There is no such file.
+            ValueError: This type of data is not read from such a file.
         """
-        model = self.models[validation.choice("model", name, self.models)]
-        known = list(inspect.signature(model).parameters)[1:]
+        kind = self.config.kind
+        if Path(path).is_dir():
+            raise ValueError(
+                f"{path} is a folder, and data of kind {kind} are read from a file: csv, csv.gz or parquet"
+            )
+        if is_molecule_file(path):
+            raise ValueError(f"{path} is a list of molecules, and these data are of kind {kind}")
+        return open_table(path)
+
+    def read_rows(self, source: RowSource, targets: Targets, table: Any = None) -> LabelledRows:
+        """Return the labelled rows of a source that can be read.
+
+        Args:
+            source: The rows.
+            targets: The target columns and their values.
+            table: All rows of the source, where they have been read before.
+        """
+        table = source.read() if table is None else table
+        labels = targets.labels(table)
+        known = any_known(labels)
+        if known.all():
+            return LabelledRows(table, labels)
+        line = f"{int((~known).sum()):,} rows without a {targets.names[0]!r} are left out"
+        return LabelledRows(table.filter(known), labels[known], warnings=(line,))
+
+    def groups(self, table: Any) -> Sequence[str]:
+        """Return the group of each row, by the grouping that `config.split` names."""
+        raise NotImplementedError(f"data of kind {self.config.kind} have no grouping {self.config.split!r}")
+
+    def training_dataset(self, dataset: Any, seed: int) -> Any:  # noqa: ARG002 - overridden
+        """Return the dataset as it is trained on, such as with augmentation."""
+        return dataset
+
+    def encoder_for(self, encoder: Any, source: RowSource | None, options: Mapping[str, Any]) -> Any:  # noqa: ARG002
+        """Return the encoder for another file (None: rows in memory) with other `reading_options`."""
+        return encoder
+
+    def facts(self) -> list[str]:
+        """Return lines about the completed configuration."""
+        return []
+
+    def suspicions(self, encoder: Any, table: Any, labels: Labels) -> list[str]:  # noqa: ARG002 - overridden
+        """Return warnings about columns of the training rows."""
+        return []
+
+    def nothing_readable(self, encoder: Any, rows: Sequence[UnreadableRow]) -> str:  # noqa: ARG002 - overridden
+        """Return the error message for a file none of whose rows can be read."""
+        return f"none of {len(rows):,} rows can be read, such as {rows[0].value!r} ({rows[0].reason})"
+
+    def load_weights(self, network: nn.Module, path: str) -> str:
+        """Load a file of pretrained weights into a new network and return a description."""
+        raise NotImplementedError(f"models of kind {self.config.kind} have no pretrained weights")
+
+    @property
+    def scoring_batch_size(self) -> int:
+        """Number of rows that are scored at a time."""
+        return 8192
+
+    def build_model(
+        self,
+        encoder: Any,
+        name: str,
+        options: Mapping[str, Any],
+        *,
+        builder: Callable[..., nn.Module] | None = None,
+        prior: float | None = None,  # noqa: ARG002 - overridden
+    ) -> nn.Module:
+        """Return a new network.
+
+        Args:
+            encoder: The encoder of its inputs.
+            name: A built-in model, or "package.module:callable".
+            options: Keyword arguments of the builder.
+            builder: The callable that `name` stands for, where it has been imported.
+            prior: Share of positive training rows, for models that begin at its log-odds.
+
+        Raises:
+            ValueError: No such model, or an option that it does not have.
+            TypeError: A user's callable does not return a `torch.nn.Module`.
+        """
+        build = self.find_builder(name) if builder is None else builder
+        self.check_options(name, options, build)
+        network = build(self.model_input(encoder), **options)
+        if not isinstance(network, nn.Module):
+            raise TypeError(f"model: {name} must return a torch.nn.Module, got {type(network).__name__}")
+        return network
+
+    def find_builder(self, name: str) -> Callable[..., nn.Module]:
+        """Return the builder of a model; "package.module:callable" is imported.
+
+        Raises:
+            ValueError: No such model.
+        """
+        if is_import_path(name):
+            builder: Callable[..., nn.Module] = extras.load_callable(name)
+            return builder
+        try:
+            return self.models[validation.choice("model", name, self.models)]
+        except ValueError as error:
+            raise ValueError(f"{error}; or your own as package.module:callable") from None
+
+    def check_options(self, name: str, options: Mapping[str, Any], builder: Callable[..., nn.Module]) -> None:
+        """Raise for options that a model does not have."""
+        parameters = list(inspect.signature(builder).parameters.values())[1:]
+        if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+            return
         for key in options:
-            known_key(key, known, f"the options of model {name!r}")
-        return model(self.shape(encoder), **options)
+            check_known_key(key, [parameter.name for parameter in parameters], f"the options of model {name!r}")
+
+    def with_fields(self, **fields: Any) -> Self:
+        """Return the data type with other fields of its configuration."""
+        return type(self)(replace(self.config, **fields))
+
+
+def is_import_path(model: str) -> bool:
+    """Return whether a model is a user's own, written "package.module:callable"; "timm:NAME" is one of timm's."""
+    return ":" in model and not model.startswith("timm:")
+
+
+def column_texts(table: Any, column: str, argument: str) -> list[str]:
+    """Return the texts of a column of a `pyarrow.Table`, "" where a cell is empty.
+
+    Args:
+        table: The rows.
+        column: The column's name.
+        argument: The argument by which the user names it.
+
+    Raises:
+        ValueError: There is no such column.
+    """
+    if column not in table.column_names:
+        names = ", ".join(map(repr, table.column_names[:12]))
+        raise ValueError(f"{argument}: there is no column {column!r}; the columns are {names}")
+    text = table.column(column).cast(extras.load("pyarrow", "tables").string())
+    return [(cell or "").strip() for cell in text.to_pylist()]

@@ -1,159 +1,399 @@
-"""Images: a folder per class, or a column of files."""
+"""Images: a folder per class, or a column of image files."""
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 from torch import nn
 
-from apmax import validation
+from apmax import extras, validation
+from apmax.data import ON_ERROR, RowSource, Targets, UnreadableRow, any_known
+from apmax.data.caching import with_progress
 from apmax.data.images import (
+    DECODER_VERSION,
+    FITS,
+    IMAGENET,
     LARGE_IMAGES,
     SMALL_IMAGES,
     Augment,
+    Decoder,
     ImageDataset,
     ImageFolder,
+    Normalise,
     augment_for,
     contact_sheet_of_files,
+    decode_stream,
+    describe_ignored,
     image_dataset,
+    shape_of,
 )
-from apmax.data.images.decoding import FITS, shape_of
 from apmax.data.images.folder import PATH
-from apmax.models.images import MODELS, load_pretrained
-from apmax.train.config import Stage
-from apmax.workflows.data_types.base import Gathered, Kind, Labels, Pictures
-from apmax.workflows.data_types.encoded import Refused
-from apmax.workflows.data_types.image_files import ImageEncoder, Where, images_at_a_time, processes, restore
-from apmax.workflows.data_types.stages import sized_recipe
+from apmax.models.images import MODELS, build_image_model, load_pretrained
+from apmax.train import Stage, sized_recipe
+from apmax.workflows.data_types.base import (
+    DataConfig,
+    DataType,
+    EncodedRows,
+    LabelledRows,
+    RowReport,
+    column_texts,
+    is_import_path,
+)
 
 AUGMENTS: dict[str, Augment | None] = {"none": None, "small": SMALL_IMAGES, "large": LARGE_IMAGES}
 USUAL_SIZE = 224
-LOOKED_AT = 64
-"""Files whose size is looked at, where none was given."""
+INSPECTED_FILES = 64
+"""Number of files whose size is read where the configuration gives none."""
 
 
-def check(data: Any) -> None:
-    """Raise for values of a job's images that cannot be meant."""
-    if data.size is not None:
-        validation.whole("data.size", data.size, 8)
-    if data.fit is not None:
-        validation.choice("data.fit", data.fit, FITS)
-    if data.augment is not None:
-        validation.choice("data.augment", data.augment, AUGMENTS)
-    if data.upside_down and data.augment == "none":
-        raise ValueError("data.upside_down mirrors training images, and data.augment='none' leaves them as they are")
+@dataclass(frozen=True)
+class ImageData(DataConfig):
+    """Configuration of images.
 
-
-def settle(data: Any, table: Any, source: Any) -> Any:
-    """Return a job's [data] with what it leaves open: 224×224, or the images' own size where that is smaller."""
-    size = data.size
-    if size is None:
-        files = Where.of(source, path=data.path, root=data.root, ending=data.ending).files(table)
-        shapes = [shape_of(file) for file in files[:: max(1, len(files) // LOOKED_AT)]]
-        sides = [min(shape) for shape in shapes if shape is not None]
-        size = max(8, min(USUAL_SIZE, round(median(sides)))) if sides else USUAL_SIZE
-    augment = data.augment or next(name for name, each in AUGMENTS.items() if each == augment_for(size))
-    return replace(data, size=size, fit=data.fit or FITS[0], augment=augment)
-
-
-def describe(data: Any) -> str:
-    """Return in words what images become."""
-    done = {"none": "left as they are", "small": "shifted and mirrored", "large": "cropped, mirrored and recoloured"}
-    upside = ", upside down too" if data.upside_down else ""
-    return f"images become {data.size}×{data.size} ({data.fit}); in training they are {done[data.augment]}{upside}"
-
-
-def fit(table: Any, data: Any, without: Sequence[str]) -> ImageEncoder:  # noqa: ARG001 - as every kind is asked
-    """Return the encoder of a job's images."""
-    where = Where(data.path or PATH, ending=data.ending or "")
-    size = data.size or USUAL_SIZE
-    return ImageEncoder(size, data.fit or FITS[0], len(data.targets), where=where, most=images_at_a_time(size))
-
-
-def gather(table: Any, labels: Labels, data: Any, source: Any) -> Gathered:
-    """Return the labelled images of a file or a folder, read through the cache."""
-    tasks = labels[:, None] if labels.ndim == 1 else labels
-    known = np.flatnonzero(~np.isnan(tasks).all(1))
-    where = Where.of(source, path=data.path, root=data.root, ending=data.ending)
-    every = where.files(table)
-    files = [every[row] for row in known]
-    if files and not any(map(os.path.isfile, files)):
-        raise ValueError(where.lost(files))
-    dataset, report = image_dataset(
-        files,
-        tasks[known],
-        size=data.size,
-        fit=data.fit,
-        on_error=data.on_error or "skip",
-        workers=processes(),
-        unmeasured=len(every) - len(known),
-        ignored=getattr(source, "ignored", ()),
-    )
-    refused = [Refused(int(known[item.row]), item.value, item.reason) for item in report.unreadable]
-    return Gathered(dataset, known[dataset.places], report.lines(), refused)
-
-
-def for_training(dataset: ImageDataset, data: Any, seed: int) -> ImageDataset:
-    """Return the images as they are trained on: augmented by draws of that seed."""
-    augment = AUGMENTS[data.augment]
-    if augment is not None and data.upside_down:
-        augment = replace(augment, upside_down=True)
-    return dataset.subset(np.arange(len(dataset)), augment=augment, seed=seed)
-
-
-def reading(encoder: ImageEncoder, source: Any, given: Mapping[str, Any]) -> ImageEncoder:
-    """Return the encoder for the images of a file or a folder; paths begin at the file's folder if nothing is said."""
-    path = given.get("path", None if isinstance(source, ImageFolder) else encoder.where.column)
-    where = Where.of(source, path=path, root=given.get("root"), ending=given.get("ending", encoder.where.ending))
-    return replace(encoder, where=where)
-
-
-def draw(path: Path, files: Sequence[str], scores: Any, labels: Any, title: str | None, data: Any) -> None:
-    """Write a contact sheet of the best-ranked images, true and false positives marked."""
-    contact_sheet_of_files(path, files, scores, labels=labels, title=title, fit=data.fit)
-
-
-def stages(rows: int, positives: int, model: str) -> Sequence[Stage]:  # noqa: ARG001 - the same for all networks
-    """Return the default recipe, in batches of 64 as the paper's: some ten thousand steps, then an AP stage.
-
-    >>> [(stage.name, stage.epochs, stage.sampler.num_pos) for stage in stages(8_032, 890, "resnet18")]
-    [('ce', 80, 4), ('ap + ce', 12, 8)]
+    Args:
+        path: The column of image files.
+        root: The folder at which relative paths begin; by default that of the table.
+        ending: Appended to every path, such as ".jpg".
+        size: Height and width that images are resized to; by default 224, or the images' own size if smaller.
+        fit: How images become square: "stretch" or "crop".
+        augment: Random changes of training images: "none", "small" or "large"; by default as the size suggests.
+        upside_down: Mirror training images top to bottom too.
+        on_error: "skip" images that cannot be read, or "raise".
     """
-    return sized_recipe(rows, positives, steps=10_000, joint_steps=1500, least_epochs=20)
+
+    path: str = PATH
+    root: str | None = None
+    ending: str = ""
+    size: int | None = None
+    fit: str = FITS[0]
+    augment: str | None = None
+    upside_down: bool = False
+    on_error: str = "skip"
+
+    kind: ClassVar[str] = "images"
+    several_targets: ClassVar[bool] = True
+    paths: ClassVar[tuple[str, ...]] = (*DataConfig.paths, "root")
+
+    def check(self) -> None:
+        """Raise for values out of range."""
+        super().check()
+        if self.size is not None:
+            validation.whole("size", self.size, 8)
+        validation.choice("fit", self.fit, FITS)
+        if self.augment is not None:
+            validation.choice("augment", self.augment, AUGMENTS)
+        if self.upside_down and self.augment == "none":
+            raise ValueError('upside_down mirrors training images, and augment="none" leaves them as they are')
+        validation.choice("on_error", self.on_error, ON_ERROR)
 
 
-def network(name: str) -> Callable[..., nn.Module]:
-    """Return what builds the network for a number of tasks."""
+@dataclass(frozen=True)
+class ImagePaths:
+    """The image files that the rows of a table name.
 
+    Args:
+        column: The column of paths.
+        folder: Where relative paths begin.
+        ending: Appended to them.
+
+    >>> import pyarrow as pa
+    >>> ImagePaths("name", Path("skin"), ".jpg").files(pa.table({"name": ["a", ""]}))
+    ['skin/a.jpg', '']
+    """
+
+    column: str = PATH
+    folder: Path = Path()
+    ending: str = ""
+
+    @staticmethod
+    def of(source: RowSource | None, *, path: str, root: str | Path | None, ending: str) -> ImagePaths:
+        """Return the paths of a source's rows (None: rows in memory); those of a folder are complete.
+
+        Raises:
+            ValueError: A column of files is given for a folder.
+        """
+        if source is None:
+            return ImagePaths(path, Path() if root is None else Path(root), ending)
+        if not isinstance(source, ImageFolder):
+            return ImagePaths(path, source.path.parent if root is None else Path(root), ending)
+        if path != PATH:
+            raise ValueError(f"path: {source.path} is a folder and has no column {path!r}: leave out path")
+        return ImagePaths()
+
+    def files(self, table: Any) -> list[str]:
+        """Return the files; "" where a cell is empty."""
+        names = column_texts(table, self.column, "path")
+        return [str(self.folder / f"{name}{self.ending}") if name else "" for name in names]
+
+    def unreadable_message(self, file: str, count: int) -> str:
+        """Return the error message for rows none of whose files can be read."""
+        return (
+            f"none of the {count:,} images of column {self.column!r} can be read, such as {file!r}: "
+            "say where paths begin (root=DIR), how they end (ending=.jpg) or which column they are (path=COLUMN)"
+        )
+
+
+@dataclass(frozen=True)
+class ImageEncoder:
+    """Pixels of one size; nothing is fitted, and images are decoded when they are needed.
+
+    Args:
+        size: Height and width.
+        fit: How images become square, as in `Decoder`.
+        tasks: Number of targets.
+        normalise: Mean and deviation per channel.
+        paths: The files that the rows name.
+    """
+
+    size: int
+    fit: str = FITS[0]
+    tasks: int = 1
+    normalise: Normalise = IMAGENET
+    paths: ImagePaths = ImagePaths()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """The column that is read."""
+        return [self.paths.column]
+
+    def encode(self, table: Any, report: RowReport) -> Iterator[EncodedRows]:
+        """Yield the images that Pillow can read, a batch at a time; the others are added to `report`.
+
+        Raises:
+            ValueError: There is no such column.
+        """
+        files = self.paths.files(table)
+        first = report.rows
+        most = images_at_a_time(self.size)
+        chunks = decode_stream(Decoder(self.size, self.fit), files, most=most, workers=_processes())
+        shown = with_progress(
+            chunks, len(files), label="scoring images", size=lambda c: c.total, progress=None, extra="images"
+        )
+        for chunk in shown:
+            rows = [UnreadableRow(first + item.row, item.value, item.reason) for item in chunk.unreadable]
+            report.add_unreadable_rows(rows)
+            report.rows += chunk.total
+            if chunk.rows:
+                dataset = ImageDataset(np.stack(chunk.pixels), normalise=self.normalise)
+                yield EncodedRows(dataset, np.array(chunk.rows))
+
+    def to_table(self) -> dict[str, Any]:
+        """Return the encoder as plain values, with the version of the decoder."""
+        return {
+            "size": self.size,
+            "fit": self.fit,
+            "tasks": self.tasks,
+            "mean": list(self.normalise.mean),
+            "std": list(self.normalise.std),
+            "path": self.paths.column,
+            "ending": self.paths.ending,
+            "decoder": DECODER_VERSION,
+        }
+
+    def summary(self) -> dict[str, list[str]]:
+        """Return nothing: there is one column, whose type is known."""
+        return {}
+
+
+def _network(name: str) -> Callable[..., nn.Module]:
     def build(tasks: int, *, width: int = 64, stem: str = "imagenet") -> nn.Module:
         return MODELS[name](tasks, width=width, stem=stem)
 
     return build
 
 
-IMAGES = Kind(
-    title="images: a folder per class, or a table of files",
-    fit=fit,
-    restore=restore,
-    shape=lambda encoder: encoder.tasks,
-    models={name: network(name) for name in MODELS},
-    stages=stages,
-    takes=frozenset({"path", "root", "ending", "size", "fit", "augment", "upside_down", "on_error"}),
-    check=check,
-    settle=settle,
-    describe=describe,
-    gather=gather,
-    for_training=for_training,
-    reading=reading,
-    load_weights=load_pretrained,
-    pictures=Pictures(files=lambda encoder, table: encoder.where.files(table), draw=draw),
-    batch_rows=lambda data: images_at_a_time(data.size or USUAL_SIZE),
-    several_targets=True,
-    folders=True,
-)
+class ImageType(DataType[ImageData]):
+    """Images in a folder per class or named by a table, with residual networks."""
+
+    title = "images: a folder per class, or a table of files"
+    config_class = ImageData
+    models: ClassVar[Mapping[str, Callable[..., nn.Module]]] = {name: _network(name) for name in MODELS}
+    reading_options = ("path", "root", "ending")
+    learns_from_rows = False
+    has_pretrained = True
+
+    def fit_encoder(self, table: Any, excluded: Sequence[str]) -> ImageEncoder:  # noqa: ARG002 - nothing is fitted
+        """Return the encoder."""
+        paths = ImagePaths(self.config.path, ending=self.config.ending)
+        return ImageEncoder(self.config.size or USUAL_SIZE, self.config.fit, len(self.config.targets), paths=paths)
+
+    @classmethod
+    def restore_encoder(cls, table: Mapping[str, Any]) -> ImageEncoder:
+        """Return the encoder that `ImageEncoder.to_table` described.
+
+        Raises:
+            ValueError: Its images were decoded by another version.
+        """
+        if table["decoder"] != DECODER_VERSION:
+            raise ValueError(
+                f"this model was trained on images of version {table['decoder']} of the decoder, this apmax has "
+                f"version {DECODER_VERSION}: train it again, or use the apmax that trained it"
+            )
+        normalise = Normalise(tuple(table["mean"]), tuple(table["std"]))
+        paths = ImagePaths(table["path"], ending=table["ending"])
+        return ImageEncoder(table["size"], table["fit"], table["tasks"], normalise, paths)
+
+    def model_input(self, encoder: ImageEncoder) -> int:
+        """Return the number of targets."""
+        return encoder.tasks
+
+    def default_stages(self, rows: int, positives: int, model: str) -> Sequence[Stage]:  # noqa: ARG002
+        """Return the default recipe in batches of 64: about 10,000 steps of cross-entropy, then 1,500 of AP + CE.
+
+        >>> stages = ImageType(ImageData("images", "y")).default_stages(8_032, 890, "resnet18")
+        >>> [(stage.name, stage.epochs, stage.sampler.num_pos) for stage in stages]
+        [('ce', 80, 4), ('ap + ce', 12, 8)]
+        """
+        return sized_recipe(rows, positives, steps=10_000, joint_steps=1500, least_epochs=20)
+
+    def complete(self, table: Any, source: RowSource) -> ImageType:
+        """Return the data type with the image size and the augmentation that suits it."""
+        if isinstance(source, ImageFolder):
+            for name in self.config.targets:
+                source.check_class(name)
+        size = self.config.size
+        if size is None:
+            files = self._paths(source).files(table)
+            shapes = [shape_of(file) for file in files[:: max(1, len(files) // INSPECTED_FILES)]]
+            sides = [min(shape) for shape in shapes if shape is not None]
+            size = max(8, min(USUAL_SIZE, round(median(sides)))) if sides else USUAL_SIZE
+        suited = next(name for name, augment in AUGMENTS.items() if augment == augment_for(size))
+        return self.with_fields(size=size, augment=self.config.augment or suited)
+
+    def open_source(self, path: str | Path) -> RowSource:
+        """Return the rows of a table, or the images of a folder."""
+        if Path(path).is_dir():
+            return ImageFolder(path, self.config.targets)
+        source = super().open_source(path)
+        source.check_column(self.config.path, "path")
+        return source
+
+    def read_rows(self, source: RowSource, targets: Targets, table: Any = None) -> LabelledRows:
+        """Return the labelled images of a file or folder, read through the cache."""
+        table = source.read() if table is None else table
+        labels = targets.labels(table)
+        known = np.flatnonzero(any_known(labels))
+        paths = self._paths(source)
+        every = paths.files(table)
+        files = [every[row] for row in known]
+        if files and not any(map(os.path.isfile, files)):
+            raise ValueError(paths.unreadable_message(files[0], len(files)))
+        tasks = labels[:, None] if labels.ndim == 1 else labels
+        dataset, report = image_dataset(
+            files,
+            tasks[known],
+            size=self.config.size or USUAL_SIZE,
+            fit=self.config.fit,
+            on_error=self.config.on_error,
+            workers=_processes(),
+            unmeasured=len(every) - len(known),
+            ignored=source.ignored if isinstance(source, ImageFolder) else (),
+        )
+        unreadable = tuple(UnreadableRow(int(known[item.row]), item.value, item.reason) for item in report.unreadable)
+        rows = known[dataset.places]
+        return LabelledRows(table.take(rows), labels[rows], dataset, tuple(report.lines()), unreadable)
+
+    def training_dataset(self, dataset: ImageDataset, seed: int) -> ImageDataset:
+        """Return the images with augmentation by that seed."""
+        augment = AUGMENTS[self.config.augment or "none"]
+        if augment is not None and self.config.upside_down:
+            augment = replace(augment, upside_down=True)
+        return dataset.subset(np.arange(len(dataset)), augment=augment, seed=seed)
+
+    def encoder_for(self, encoder: ImageEncoder, source: RowSource | None, options: Mapping[str, Any]) -> ImageEncoder:
+        """Return the encoder for the images of another file or folder."""
+        path = options.get("path", PATH if isinstance(source, ImageFolder) else encoder.paths.column)
+        ending = options.get("ending", encoder.paths.ending)
+        return replace(encoder, paths=ImagePaths.of(source, path=path, root=options.get("root"), ending=ending))
+
+    def facts(self) -> list[str]:
+        """Return a line about the size and the augmentation."""
+        changes = {"none": "unchanged", "small": "shifted and mirrored", "large": "cropped, mirrored and recoloured"}
+        size, mirrored = self.config.size, ", upside down too" if self.config.upside_down else ""
+        change = changes[self.config.augment or "none"]
+        return [f"images become {size}×{size} ({self.config.fit}); in training they are {change}{mirrored}"]
+
+    def nothing_readable(self, encoder: ImageEncoder, rows: Sequence[UnreadableRow]) -> str:
+        """Return the error message for a file none of whose images can be read."""
+        return f"{encoder.paths.unreadable_message(rows[0].value, len(rows))}; {rows[0].reason}"
+
+    def find_builder(self, name: str) -> Callable[..., nn.Module]:
+        """Return the builder of a model: a built-in one, one of timm, or "package.module:callable"."""
+        size = self.config.size or USUAL_SIZE
+        return self.models[name] if name in self.models else partial(build_image_model, name, size=size)
+
+    def check_options(self, name: str, options: Mapping[str, Any], builder: Callable[..., nn.Module]) -> None:
+        """Raise for options that a model does not have; timm checks those of its models.
+
+        Options by which timm would load weights of its own are refused: `pretrained` names a file of plain weights.
+        """
+        for key in options:
+            if name not in self.models and ("pretrained" in key or "checkpoint" in key):
+                raise ValueError(f"model: {key} is no option here; pretrained=FILE loads weights")
+        super().check_options(name, options, extras.load_callable(name) if is_import_path(name) else builder)
+
+    def build_model(
+        self,
+        encoder: ImageEncoder,
+        name: str,
+        options: Mapping[str, Any],
+        *,
+        builder: Callable[..., nn.Module] | None = None,
+        prior: float | None = None,
+    ) -> nn.Module:
+        """Return a new network; a user's callable gets the number of targets first, or as `num_outputs`."""
+        if builder is not None and "num_outputs" in inspect.signature(builder).parameters:
+            return builder(num_outputs=self.model_input(encoder), **options)
+        return super().build_model(encoder, name, options, builder=builder, prior=prior)
+
+    def load_weights(self, network: Any, path: str) -> str:
+        """Load a file of weights, such as torchvision's, into a new network and return a description."""
+        return load_pretrained(network, path)
+
+    @property
+    def scoring_batch_size(self) -> int:
+        """Number of images that are scored at a time."""
+        return images_at_a_time(self.config.size or USUAL_SIZE)
+
+    def draw_contact_sheet(
+        self,
+        path: Path,
+        files: Sequence[str],
+        scores: npt.NDArray[np.float32],
+        labels: npt.NDArray[np.float32],
+        title: str,
+    ) -> None:
+        """Draw the best-ranked images, with true and false positives marked; labels are NaN where unknown."""
+        contact_sheet_of_files(path, files, scores, labels=labels, title=title, fit=self.config.fit)
+
+    def _paths(self, source: RowSource) -> ImagePaths:
+        return ImagePaths.of(source, path=self.config.path, root=self.config.root, ending=self.config.ending)
+
+
+def ignored_files_warning(source: RowSource) -> list[str]:
+    """Return a line about the files of a folder that are no images by their name, if there are any."""
+    ignored = source.ignored if isinstance(source, ImageFolder) else []
+    return [describe_ignored(ignored)] if ignored else []
+
+
+def images_at_a_time(size: int) -> int:
+    """Return how many images of that size a network scores at a time within a few hundred megabytes.
+
+    >>> images_at_a_time(32), images_at_a_time(224), images_at_a_time(384)
+    (1024, 41, 16)
+    """
+    return max(16, min(1024, 2**21 // size**2))
+
+
+def _processes() -> int:
+    return min(os.cpu_count() or 1, 8)

@@ -3,37 +3,70 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
-import numpy as np
 from torch import nn
 
+from apmax import validation
+from apmax.data import ON_ERROR, RowSource, Targets, UnreadableRow, is_molecule_file, open_table
 from apmax.data.molecules import FEATURISER_VERSION, MoleculeDataset, Store, build_chunks, molecule_dataset, scaffolds
 from apmax.data.molecules.building import CHUNK
 from apmax.models.graphs import GRAPH_MODELS
-from apmax.train.config import Stage
-from apmax.workflows.data_types.base import Gathered, Kind, Labels
-from apmax.workflows.data_types.encoded import Encoded, Refused, RowReport, texts
-from apmax.workflows.data_types.stages import sized_recipe
+from apmax.train import Stage, sized_recipe
+from apmax.workflows.data_types.base import (
+    DataConfig,
+    DataType,
+    EncodedRows,
+    LabelledRows,
+    RowReport,
+    column_texts,
+)
 
 SMILES = "smiles"
+MULTI_LEVEL = ("ml-mpnn",)
+"""Models that read cliques and descriptors beside the atoms."""
+
+
+@dataclass(frozen=True)
+class MoleculeData(DataConfig):
+    """Configuration of a table of molecules.
+
+    Args:
+        smiles: The column of SMILES.
+        on_error: "skip" molecules that cannot be read, or "raise".
+        levels: Compute cliques and descriptors too, for multi-level networks.
+    """
+
+    smiles: str = SMILES
+    on_error: str = "skip"
+    levels: bool = False
+
+    kind: ClassVar[str] = "molecules"
+    several_targets: ClassVar[bool] = True
+    groupings: ClassVar[tuple[str, ...]] = ("scaffold",)
+
+    def check(self) -> None:
+        """Raise for an unknown `on_error`."""
+        super().check()
+        validation.choice("on_error", self.on_error, ON_ERROR)
 
 
 @dataclass(frozen=True)
 class MoleculeEncoder:
-    """Molecular graphs of a column of SMILES; nothing is learnt from the rows.
+    """Molecular graphs of a column of SMILES; nothing is fitted.
 
     Args:
         smiles: The column.
-        tasks: How many columns are predicted.
-        levels: Cliques and descriptors as well.
+        tasks: Number of targets.
+        levels: Cliques and descriptors too.
 
     >>> import pyarrow as pa
     >>> report = RowReport()
-    >>> encoded = MoleculeEncoder().encode(pa.table({"smiles": ["CCO", "C(C", "C"]}), report)
-    >>> encoded.rows.tolist(), report.refused[0].row, report.refused[0].reason
+    >>> encoded = list(MoleculeEncoder().encode(pa.table({"smiles": ["CCO", "C(C", "C"]}), report))
+    >>> encoded[0].rows.tolist(), report.unreadable_rows[0].row, report.unreadable_rows[0].reason
     ([0, 2], 1, 'SMILES Parse Error: extra open parentheses')
     """
 
@@ -47,117 +80,137 @@ class MoleculeEncoder:
         """The column that is read."""
         return [self.smiles]
 
-    def encode(self, table: Any, report: RowReport | None = None) -> Encoded:
-        """Return the molecules that RDKit can read; the others are added to `report`.
+    def encode(self, table: Any, report: RowReport) -> Iterator[EncodedRows]:
+        """Yield the molecules that RDKit can read; the others are added to `report`.
 
         Raises:
-            ValueError: There is no such column, or no molecule in it from the file's beginning on.
+            ValueError: There is no such column.
         """
-        report = RowReport() if report is None else report
-        smiles = texts(table, self.smiles, SMILES)
-        workers = processes() if len(smiles) > 2 * CHUNK else 1
-        # Nobody asks whether a molecule that is scored was there before: that costs a sixth of the time.
+        smiles = column_texts(table, self.smiles, SMILES)
+        workers = _processes() if len(smiles) > 2 * CHUNK else 1
+        # Canonical SMILES, which find duplicates, cost a sixth of the time and are not needed for scoring.
         chunks = list(build_chunks(smiles, levels=self.levels, identify=False, workers=workers))
         unreadable = [item for chunk in chunks for item in chunk.unreadable]
-        report.refuse([Refused(report.rows + item.row, item.value, item.reason) for item in unreadable])
+        first = report.rows
         report.rows += len(smiles)
+        report.add_unreadable_rows([UnreadableRow(first + item.row, item.value, item.reason) for item in unreadable])
         stores = [chunk.store for chunk in chunks if len(chunk.store)]
-        if not stores:
-            if report.refused and report.rows == len(smiles):
-                first = report.refused[0]
-                raise ValueError(
-                    f"no molecule could be read in column {self.smiles!r}, which begins with {first.value!r} "
-                    f"({first.reason}): name the column of SMILES (--smiles COLUMN)"
-                )
-            return Encoded([], np.empty(0, np.int64))
-        dataset = MoleculeDataset(Store.join(stores))
-        return Encoded(dataset, dataset.table_rows)
+        if stores:
+            dataset = MoleculeDataset(Store.join(stores))
+            yield EncodedRows(dataset, dataset.table_rows)
 
     def to_table(self) -> dict[str, Any]:
         """Return the encoder as plain values, with the version of the features."""
         return {"smiles": self.smiles, "tasks": self.tasks, "levels": self.levels, "featuriser": FEATURISER_VERSION}
 
     def summary(self) -> dict[str, list[str]]:
-        """Return nothing: there is one column, and everyone knows what it is."""
+        """Return nothing: there is one column, whose type is known."""
         return {}
 
 
-def restore(table: Mapping[str, Any]) -> MoleculeEncoder:
-    """Return the encoder that `to_table` wrote.
-
-    Raises:
-        ValueError: Its features are of another version.
-    """
-    fields = dict(table)
-    version = fields.pop("featuriser")
-    if version != FEATURISER_VERSION:
-        raise ValueError(
-            f"this model was trained with version {version} of the featuriser, this apmax has version "
-            f"{FEATURISER_VERSION}: train it again, or use the apmax that trained it"
-        )
-    return MoleculeEncoder(**fields)
-
-
-def fit(table: Any, data: Any, without: Sequence[str]) -> MoleculeEncoder:  # noqa: ARG001 - as every kind is asked
-    """Return the encoder of a job's molecules."""
-    return MoleculeEncoder(data.smiles or SMILES, len(data.targets), bool(data.levels))
-
-
-def gather(table: Any, labels: Labels, data: Any, source: Any) -> Gathered:  # noqa: ARG001 - as every kind is asked
-    """Return the labelled molecules of a file, read through the cache."""
-    tasks = labels[:, None] if labels.ndim == 1 else labels
-    smiles, on_error = texts(table, data.smiles or SMILES, SMILES), data.on_error or "skip"
-    dataset, report = molecule_dataset(smiles, tasks, levels=bool(data.levels), on_error=on_error, workers=processes())
-    refused = [Refused(item.row, item.value, item.reason) for item in report.unreadable]
-    return Gathered(dataset, dataset.table_rows, report.lines(), refused)
-
-
-def reading(encoder: MoleculeEncoder, source: Any, given: Mapping[str, Any]) -> MoleculeEncoder:  # noqa: ARG001
-    """Return the encoder for a file whose column may have another name."""
-    return replace(encoder, smiles=given.get(SMILES, encoder.smiles))
-
-
-def by_scaffold(table: Any, data: Any) -> list[str]:
-    """Return the Bemis–Murcko scaffold of every row."""
-    return scaffolds(texts(table, data.smiles or SMILES, SMILES), workers=processes())
-
-
-def processes() -> int:
-    """Return how many processes read molecules at a time."""
-    return min(os.cpu_count() or 1, 8)
-
-
-def stages(rows: int, positives: int, model: str) -> Sequence[Stage]:  # noqa: ARG001 - the same for all networks
-    """Return the default recipe, in batches of 64 as the paper's: 100 epochs of a few thousand molecules, 20 of many.
-
-    >>> [(stage.name, stage.epochs, stage.sampler.num_pos) for stage in stages(1_694, 38, "gine")]
-    [('ce', 100, 4), ('ap + ce', 20, 8)]
-    """
-    return sized_recipe(rows, positives, steps=20_000, joint_steps=2000, least_epochs=20)
-
-
-def network(name: str) -> Callable[..., nn.Module]:
-    """Return what builds the network for a number of tasks."""
-
+def _network(name: str) -> Callable[..., nn.Module]:
     def build(tasks: int, *, hidden: int = 64, dropout: float = 0.0) -> nn.Module:
         return GRAPH_MODELS[name](hidden, tasks, dropout=dropout)
 
     return build
 
 
-MOLECULES = Kind(
-    title="molecules, as SMILES",
-    fit=fit,
-    restore=restore,
-    shape=lambda encoder: encoder.tasks,
-    models={name: network(name) for name in GRAPH_MODELS},
-    stages=stages,
-    takes=frozenset({"smiles", "on_error", "levels"}),
-    gather=gather,
-    reading=reading,
-    groupings={"scaffold": by_scaffold},
-    needs={"ml-mpnn": {"levels": True}},
-    several_targets=True,
-    batch_rows=lambda _data: 1024,
-    threads=1,
-)
+class MoleculeType(DataType[MoleculeData]):
+    """Molecules as SMILES, with graph networks."""
+
+    title = "molecules, as SMILES"
+    config_class = MoleculeData
+    models: ClassVar[Mapping[str, Callable[..., nn.Module]]] = {name: _network(name) for name in GRAPH_MODELS}
+    reading_options = (SMILES,)
+    learns_from_rows = False
+    threads = 1
+
+    def fit_encoder(self, table: Any, excluded: Sequence[str]) -> MoleculeEncoder:  # noqa: ARG002 - nothing is fitted
+        """Return the encoder."""
+        return MoleculeEncoder(self.config.smiles, len(self.config.targets), self.config.levels)
+
+    @classmethod
+    def restore_encoder(cls, table: Mapping[str, Any]) -> MoleculeEncoder:
+        """Return the encoder that `MoleculeEncoder.to_table` described.
+
+        Raises:
+            ValueError: Its features are of another version.
+        """
+        fields = dict(table)
+        version = fields.pop("featuriser")
+        if version != FEATURISER_VERSION:
+            raise ValueError(
+                f"this model was trained with version {version} of the featuriser, this apmax has version "
+                f"{FEATURISER_VERSION}: train it again, or use the apmax that trained it"
+            )
+        return MoleculeEncoder(**fields)
+
+    def model_input(self, encoder: MoleculeEncoder) -> int:
+        """Return the number of targets."""
+        return encoder.tasks
+
+    def default_stages(self, rows: int, positives: int, model: str) -> Sequence[Stage]:  # noqa: ARG002
+        """Return the default recipe in batches of 64: 100 epochs of a few thousand molecules, 20 of many.
+
+        >>> stages = MoleculeType(MoleculeData("a.csv", "y")).default_stages(1_694, 38, "gine")
+        >>> [(stage.name, stage.epochs, stage.sampler.num_pos) for stage in stages]
+        [('ce', 100, 4), ('ap + ce', 20, 8)]
+        """
+        return sized_recipe(rows, positives, steps=20_000, joint_steps=2000, least_epochs=20)
+
+    def for_model(self, model: str) -> MoleculeType:
+        """Return the data type with the levels that the model needs."""
+        return self.with_fields(levels=True) if model in MULTI_LEVEL else self
+
+    def open_source(self, path: str | Path) -> RowSource:
+        """Return the rows of a table or of a list of SMILES."""
+        if is_molecule_file(path):
+            return open_table(path, smiles_column=self.config.smiles)
+        source = super().open_source(path)
+        source.check_column(self.config.smiles, SMILES)
+        return source
+
+    def read_rows(self, source: RowSource, targets: Targets, table: Any = None) -> LabelledRows:
+        """Return the labelled molecules of a file, read through the cache."""
+        table = source.read() if table is None else table
+        labels = targets.labels(table)
+        tasks = labels[:, None] if labels.ndim == 1 else labels
+        dataset, report = molecule_dataset(
+            column_texts(table, self.config.smiles, SMILES),
+            tasks,
+            levels=self.config.levels,
+            on_error=self.config.on_error,
+            workers=_processes(),
+        )
+        rows = dataset.table_rows
+        return LabelledRows(table.take(rows), labels[rows], dataset, tuple(report.lines()), tuple(report.unreadable))
+
+    def groups(self, table: Any) -> list[str]:
+        """Return the Bemis–Murcko scaffold of every molecule."""
+        return scaffolds(column_texts(table, self.config.smiles, SMILES), workers=_processes())
+
+    def encoder_for(
+        self,
+        encoder: MoleculeEncoder,
+        source: RowSource | None,  # noqa: ARG002 - the same for all files
+        options: Mapping[str, Any],
+    ) -> MoleculeEncoder:
+        """Return the encoder for a file whose column may have another name."""
+        return replace(encoder, smiles=options.get(SMILES, encoder.smiles))
+
+    def nothing_readable(self, encoder: MoleculeEncoder, rows: Sequence[UnreadableRow]) -> str:
+        """Return the error message for a column without any molecule."""
+        first = rows[0]
+        return (
+            f"no molecule could be read in column {encoder.smiles!r}, which begins with {first.value!r} "
+            f"({first.reason}): name the column of SMILES (smiles=COLUMN)"
+        )
+
+    @property
+    def scoring_batch_size(self) -> int:
+        """Number of molecules that are scored at a time."""
+        return 1024
+
+
+def _processes() -> int:
+    return min(os.cpu_count() or 1, 8)

@@ -1,0 +1,128 @@
+"""Console output: notes, warnings, tables of metrics, and errors in the words of the command line."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from apmax.workflows import Evaluation, TargetEvaluations
+
+_SAME_NAME = """
+    augment batch_size by contact_sheet devices ending ensemble epochs group kind loss lr model name num_pos on_error
+    out path pretrained positive resume root seed share size smiles space split stem target test test_share time top
+    valid width
+"""
+FLAGS = {
+    **{name: f"--{name.replace('_', '-')}" for name in _SAME_NAME.split()},
+    "columns": "--column",
+    "settings": "--set",
+    "train": "DATA",
+}
+"""Command-line flags by the argument of the library that they set."""
+
+_NAMES = "|".join(sorted(FLAGS, key=len, reverse=True))
+_FIRST_WORD = re.compile(rf"^({_NAMES})(?=:| (?:must|is|are|was|has|have|and|names|mirrors|\d|'))")
+_EXCLUSIVE = re.compile(rf"\b({_NAMES})\b(?= and |.* exclude each other)")
+_KEYWORD = re.compile(rf"(?<!['\w.])({_NAMES})=(\{{[^}}]*\}}|\"[^\"]*\"|'[^']*'|\.\.\.|[^\s,;:()]+)")
+
+
+def output() -> Console:
+    """Return the console for results."""
+    return Console(highlight=False)
+
+
+def show_notes(facts: Sequence[str], warnings: Sequence[str]) -> None:
+    """Show facts on stdout and warnings on stderr."""
+    console = output()
+    for fact in facts:
+        console.print(Text(fact), soft_wrap=True)
+    show_warnings(warnings)
+
+
+def show_warnings(lines: Sequence[str]) -> None:
+    """Show warnings on stderr."""
+    console = Console(stderr=True, highlight=False)
+    for line in lines:
+        console.print(Text.assemble(("warning: ", "bold yellow"), keywords_to_flags(line)), soft_wrap=True)
+
+
+def error_text(message: str) -> str:
+    """Return a library's error message with command-line flags for its arguments.
+
+    >>> error_text("smiles: there is no column 'x'")
+    "--smiles: there is no column 'x'"
+    >>> error_text("valid and split exclude each other: each decides")
+    '--valid and --split exclude each other: each decides'
+    """
+    exclusive, mark, rest = message.partition(" exclude each other")
+    if mark:
+        message = _EXCLUSIVE.sub(lambda found: FLAGS[found[1]], f"{exclusive}{mark}") + rest
+    return keywords_to_flags(_FIRST_WORD.sub(lambda found: FLAGS[found[1]], message))
+
+
+def keywords_to_flags(message: str) -> str:
+    """Return a message with flags for the keyword arguments in it.
+
+    >>> keywords_to_flags("on_error='skip' leaves it out; or columns={'state': 'drop'}, or resume=True")
+    '--on-error skip leaves it out; or --column state=drop, or --resume'
+    """
+    return _KEYWORD.sub(_keyword_to_flag, message)
+
+
+def _keyword_to_flag(found: re.Match[str]) -> str:
+    flag, value = FLAGS[found[1]], found[2].strip("\"'")
+    if value in ("True", "..."):
+        return flag if value == "True" else f"{flag} VALUE"
+    if value.startswith("{"):
+        value = re.sub(r"\s*:\s*", "=", value.strip("{}").replace("'", ""))
+    return f"{flag} {value}"
+
+
+def metrics_table(parts: Mapping[str, TargetEvaluations]) -> Table:
+    """Return a table with a row for each part of the data: AP, AUPRC, AUROC with 95 % intervals, and the no-skill AP.
+
+    Of several targets each has a row below the name of the part, and a last row has their mean AP.
+    """
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("", "rows", "positive", "AP", "AUPRC", "AUROC", "no skill"):
+        # Folded and not cut: two targets may differ in their last letters only.
+        table.add_column(name, justify="left" if not name else "right", no_wrap=bool(name), overflow="fold")
+    for name, results in parts.items():
+        if results.several and name:
+            table.add_row(name)
+        indent = "  " if name else ""
+        for target, part in results.each.items():
+            _add_rows(table, f"{indent}{target}" if results.several else name, part)
+        if results.several:
+            table.add_row(f"{indent}mean", "", "", Text(f"{results.mean_ap:.4f}", "bold green"))
+    return table
+
+
+def _add_rows(table: Table, name: str, part: Evaluation) -> None:
+    """Add the values, and the intervals in a line of their own: 80 columns do not hold them side by side."""
+    table.add_row(
+        name,
+        f"{part.rows:,}",
+        f"{part.positives:,}",
+        Text(f"{part.ap.estimate:.4f}", "bold green"),
+        f"{part.auprc.estimate:.4f}",
+        f"{part.auroc.estimate:.4f}",
+        f"{part.no_skill:.4f}",
+    )
+    intervals = (Text(f"{each.low:.3f}–{each.high:.3f}", "dim") for each in (part.ap, part.auprc, part.auroc))
+    table.add_row("", "", "95 %", *intervals, "")
+
+
+def set_threads(data_type: Any) -> None:
+    """Set the number of threads that pays for a data type, unless OMP_NUM_THREADS is set."""
+    import torch
+
+    if data_type.threads is not None and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(data_type.threads)

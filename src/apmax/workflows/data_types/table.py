@@ -1,0 +1,95 @@
+"""Tables: rows of numbers, categories and dates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from torch import nn
+
+from apmax.data import Labels
+from apmax.data.images import ENDINGS
+from apmax.data.tables import TableEncoder, leaks
+from apmax.models.tables import MODELS, build_table_model
+from apmax.train import Stage, table_recipe
+from apmax.workflows.data_types.base import DataConfig, DataType
+
+INSPECTED_ROWS = 32
+"""Rows of a column that are inspected for names of image files."""
+
+
+@dataclass(frozen=True)
+class TableData(DataConfig):
+    """Configuration of a table.
+
+    Args:
+        columns: The types of some columns by name: number, category, date or drop. The others are inferred.
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    kind: ClassVar[str] = "table"
+
+
+class TableType(DataType[TableData]):
+    """Rows of numbers, categories and dates, with networks on their encoded columns."""
+
+    title = "rows of numbers, categories and dates"
+    config_class = TableData
+    models = MODELS
+    threads = 1
+
+    def fit_encoder(self, table: Any, excluded: Sequence[str]) -> TableEncoder:
+        """Return the encoder fitted to training rows."""
+        return TableEncoder.fit(table, roles=self.config.columns, without=excluded)
+
+    @classmethod
+    def restore_encoder(cls, table: Mapping[str, Any]) -> TableEncoder:
+        """Return the encoder that `TableEncoder.to_table` described."""
+        return TableEncoder.from_table(table)
+
+    def model_input(self, encoder: TableEncoder) -> list[int]:
+        """Return the sizes of the encoded columns."""
+        return encoder.sizes
+
+    def default_stages(self, rows: int, positives: int, model: str) -> Sequence[Stage]:
+        """Return the stages of `table_recipe`, which `APClassifier` has too."""
+        return table_recipe(rows, positives, model=model)
+
+    def build_model(
+        self,
+        encoder: TableEncoder,
+        name: str,
+        options: Mapping[str, Any],
+        *,
+        builder: Callable[..., nn.Module] | None = None,
+        prior: float | None = None,
+    ) -> nn.Module:
+        """Return a new network; built-in ones begin at the log-odds of the prior, as those of `APClassifier`."""
+        if name not in self.models:
+            return super().build_model(encoder, name, options, builder=builder)
+        self.check_options(name, options, self.models[name])
+        return build_table_model(name, self.model_input(encoder), prior=prior, **options)
+
+    def suspicions(self, encoder: TableEncoder, table: Any, labels: Labels) -> list[str]:
+        """Return a warning for each column that names image files, or that alone separates the classes."""
+        candidates = [name for name in encoder.left_out if name in table.column_names]
+        return [
+            *(
+                f"column {name!r} names images, which a table does not read: path={name} does"
+                for name in candidates
+                if _names_images(table.column(name))
+            ),
+            *(
+                f"possible leakage: column {leak.name!r} alone separates the classes "
+                f"(AUROC {leak.auroc:.4f} by its {leak.by}); if it is written after the outcome, leave it out: "
+                f"columns={{{leak.name!r}: 'drop'}}"
+                for leak in leaks(encoder, table, labels)
+            ),
+        ]
+
+
+def _names_images(column: Any) -> bool:
+    texts = [value for value in column.slice(0, INSPECTED_ROWS).to_pylist() if value]
+    return bool(texts) and all(str(text).strip().lower().endswith(ENDINGS) for text in texts)

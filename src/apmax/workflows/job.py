@@ -1,0 +1,236 @@
+"""Jobs: the data, the model and the run of a training, planned from a plain table and overrides."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from apmax import validation
+from apmax.data import is_molecule_file
+from apmax.train import (
+    RECIPES,
+    Run,
+    Stage,
+    check_known_key,
+    config_to_table,
+    format_toml,
+    parse_toml,
+    run_from_table,
+    run_to_table,
+    write_atomic,
+)
+from apmax.workflows.data_types import DATA_TYPES, DataConfig, DataType, data_type_of
+from apmax.workflows.overrides import Overrides, override_run, set_at_path
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The network of a job.
+
+    Args:
+        name: A built-in model of the data type, or "package.module:callable".
+        options: Keyword arguments of its builder.
+        pretrained: File of weights to begin with.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    pretrained: str | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training with every setting resolved."""
+
+    data: DataConfig
+    model: ModelConfig
+    run: Run
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """A job with checked settings whose default stages wait for the size of the training set.
+
+    Args:
+        data: The data, with the files found.
+        model: The network.
+        run_table: The job's plain table without [data] and [model].
+        overrides: Settings that replace those of the table.
+        seed: The run's seed, which the split needs.
+    """
+
+    data: DataConfig
+    model: ModelConfig
+    run_table: Mapping[str, Any]
+    overrides: Overrides
+    seed: int
+
+    def resolve(self, data: DataConfig, *, rows: int, positives: int, settings: Mapping[str, Any] | None = None) -> Job:
+        """Return the job for a training set of that size.
+
+        Args:
+            data: The completed configuration of the data.
+            rows: Number of training rows.
+            positives: Number of positive training rows.
+            settings: Further settings by path, as in `Overrides`.
+
+        Raises:
+            ValueError: Settings that do not fit the default stages of that size.
+        """
+        overrides = self.overrides.with_settings(settings or {})
+        data_type = data_type_of(data)
+        model = _override_model(self.model, overrides) if settings else self.model
+        data_type.check_options(model.name, model.options, data_type.find_builder(model.name))
+        stages = data_type.default_stages(rows, positives, model.name)
+        return Job(data, model, _build_run(self.run_table, overrides, stages, data_type))
+
+
+def plan_job(table: Mapping[str, Any], overrides: Overrides | None = None, folders: Sequence[Path] = ()) -> JobPlan:
+    """Return the plan of a job; all mistakes in settings that need no data are raised here.
+
+    Args:
+        table: The job as plain tables: [data], [model] and the fields of a run.
+        overrides: Settings that replace them.
+        folders: Folders in which files that are not in the current one are looked for.
+
+    Raises:
+        ValueError: An unknown key, a value out of range.
+        FileNotFoundError: A file is missing.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile(suffix=".csv") as file:
+    ...     plan = plan_job({"data": {"train": file.name, "target": "y"}}, Overrides(epochs=2, lr=0.003))
+    >>> job = plan.resolve(plan.data, rows=10_000, positives=200)
+    >>> [(stage.name, stage.epochs, stage.optimizer.lr) for stage in job.run.stages]
+    [('ce', 51, 0.003), ('ap + ce', 2, 0.001)]
+    """
+    overrides = Overrides() if overrides is None else overrides
+    data = read_data_config(table, overrides, folders)
+    found: dict[str, Any] = {
+        name: str(find_file(path, folders)) for name in data.paths if (path := getattr(data, name)) is not None
+    }
+    data = replace(data, **found)
+    data_type = data_type_of(data)
+    model = _read_model_config(_model_table(table, overrides), data_type)
+    if model.pretrained is not None:
+        if not data_type.has_pretrained:
+            raise ValueError(f"pretrained is for networks of images; these data are of kind {data.kind}")
+        model = replace(model, pretrained=str(find_file(model.pretrained, folders)))
+    data_type.check_options(model.name, model.options, data_type.find_builder(model.name))
+    run_table = {key: value for key, value in table.items() if key not in ("data", "model")}
+    # The default recipe before it is sized: enough to check the names and the types of all settings.
+    run = _build_run(run_table, overrides, RECIPES["default"](num_pos=1), data_type)
+    if model.pretrained is not None and run.ensemble > 1:
+        raise ValueError("pretrained and ensemble exclude each other: only one model can begin with given weights")
+    return JobPlan(data, model, run_table, overrides, run.seed)
+
+
+def read_data_config(
+    table: Mapping[str, Any], overrides: Overrides | None = None, folders: Sequence[Path] = ()
+) -> DataConfig:
+    """Return the configuration of a job's data; its files need not exist.
+
+    Raises:
+        ValueError: No data or target, an unknown data type, or a key that is unknown or of another data type.
+    """
+    overrides = Overrides() if overrides is None else overrides
+    values = copy.deepcopy(dict(table.get("data", {})))
+    for keys, value in overrides.settings_of("data"):
+        set_at_path(values, keys, value)
+    if not values.get("train"):
+        raise ValueError("train: a data file is needed")
+    if not values.get("target"):
+        raise ValueError("target: name the column to predict (of a folder of images: the class)")
+    kind = values.pop("kind", None) or _guess_kind(values, folders)
+    data_type = DATA_TYPES[validation.choice("kind", kind, DATA_TYPES)]
+    known = {name: [each.name for each in fields(other.config_class)] for name, other in DATA_TYPES.items()}
+    for key in values:
+        others = [name for name, keys in known.items() if key in keys]
+        if others and kind not in others:
+            raise ValueError(f"{key} is for data of kind {' or '.join(others)}; these are of kind {kind}")
+        check_known_key(key, known[kind], "[data]")
+    config = data_type.config_class(**values)
+    # A model that needs more of the data says so here, for everyone who reads them.
+    completed: DataConfig = data_type(config).for_model(str(_model_table(table, overrides).get("name", ""))).config
+    return completed
+
+
+def find_file(path: str, folders: Sequence[Path]) -> Path:
+    """Return a file or folder of the current folder, or else of the first of `folders` that has it.
+
+    Raises:
+        FileNotFoundError: None has it.
+    """
+    for folder in (Path(), *folders):
+        if (folder / path).exists():
+            return (folder / path).resolve()
+    also = f", nor in {', '.join(map(str, folders))}" if folders else ""
+    raise FileNotFoundError(f"no such file: {path}{also}")
+
+
+def job_to_table(job: Job) -> dict[str, Any]:
+    """Return a job as plain tables, every default written out; `job_from_table` gives back an equal job."""
+    model: dict[str, Any] = {"name": job.model.name, **job.model.options}
+    if job.model.pretrained is not None:
+        model["pretrained"] = job.model.pretrained
+    data = {"kind": job.data.kind, **config_to_table(job.data)}
+    return {**run_to_table(job.run), "data": data, "model": model}
+
+
+def job_from_table(table: Mapping[str, Any]) -> Job:
+    """Return the job of plain tables in which every setting is written out."""
+    data = read_data_config(table)
+    model = _read_model_config(table.get("model", {}), data_type_of(data))
+    return Job(data, model, run_from_table({key: table[key] for key in table if key not in ("data", "model")}))
+
+
+def read_job(path: str | os.PathLike[str]) -> Job:
+    """Return the job of a run.toml file."""
+    return job_from_table(parse_toml(Path(path).read_text(encoding="utf-8")))
+
+
+def write_job(job: Job, path: Path) -> None:
+    """Write a job as TOML."""
+    write_atomic(path, format_toml(job_to_table(job)).encode())
+
+
+def _guess_kind(values: Mapping[str, Any], folders: Sequence[Path]) -> str:
+    if values.get("smiles") or is_molecule_file(values["train"]):
+        return "molecules"
+    is_folder = any((folder / values["train"]).is_dir() for folder in (Path(), *folders))
+    return "images" if is_folder or values.get("path") else next(iter(DATA_TYPES))
+
+
+def _model_table(table: Mapping[str, Any], overrides: Overrides) -> dict[str, Any]:
+    model = copy.deepcopy(dict(table.get("model", {})))
+    for keys, value in overrides.settings_of("model"):
+        set_at_path(model, keys, value)
+    return model
+
+
+def _read_model_config(table: Mapping[str, Any], data_type: DataType[Any]) -> ModelConfig:
+    options = dict(table)
+    name = options.pop("name", next(iter(data_type.models)))
+    return ModelConfig(name, options, pretrained=options.pop("pretrained", None))
+
+
+def _override_model(model: ModelConfig, overrides: Overrides) -> ModelConfig:
+    table = copy.deepcopy({"name": model.name, **model.options})
+    for keys, value in overrides.settings_of("model"):
+        set_at_path(table, keys, value)
+    return replace(model, name=table.pop("name"), options=table)
+
+
+def _build_run(
+    table: Mapping[str, Any], overrides: Overrides, stages: Sequence[Stage], data_type: DataType[Any]
+) -> Run:
+    run = run_from_table(table)
+    if "stage" not in table and "recipe" not in table:
+        run = replace(run, stages=tuple(stages))
+    if "eval_batch_size" not in table:
+        run = replace(run, eval_batch_size=min(run.eval_batch_size, data_type.scoring_batch_size))
+    return run_from_table(override_run(run_to_table(run), overrides))

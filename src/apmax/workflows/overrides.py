@@ -1,0 +1,153 @@
+"""Overrides of a job: a loss, a number of epochs, or any setting by its path."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from apmax import validation
+from apmax.losses import LOSSES
+from apmax.train import Optimizer, Sampler, Schedule, Stage, check_known_key, parse_literal
+
+STAGE_PARTS = {"optimizer": Optimizer, "sampler": Sampler, "schedule": Schedule}
+CROSS_ENTROPY = "ce"
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """Settings that replace those of a job's table or the defaults; None keeps them.
+
+    Args:
+        loss: Loss of the last stage, names of `LOSSES` joined by "+". With the default stages, "ce" gives one stage,
+            and any other loss follows a stage of cross-entropy.
+        epochs: Epochs of the last stage.
+        batch_size: Batch size of every stage.
+        num_pos: Positives per batch, in the stages whose sampler has them.
+        lr: Learning rate of the first stage; the later stages keep their ratio to it.
+        ensemble: Number of models whose scores are averaged.
+        seed: Seed of all random numbers.
+        devices: Number of processes.
+        settings: Other values by path, such as {"stages.1.lr": 1e-4, "model.hidden": [64], "data.share": 0.3}.
+    """
+
+    loss: str | None = None
+    epochs: int | None = None
+    batch_size: int | None = None
+    num_pos: int | None = None
+    lr: float | None = None
+    ensemble: int | None = None
+    seed: int | None = None
+    devices: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Overrides:
+        """Return the overrides with further settings."""
+        return dataclasses.replace(self, settings={**self.settings, **settings})
+
+    def settings_of(self, part: str) -> list[tuple[list[str], Any]]:
+        """Return the settings of "data", "model" or, for all others, "run", as (keys, value)."""
+        found = []
+        for path, value in self.settings.items():
+            first, *rest = path.split(".")
+            if (first if first in ("data", "model") else "run") == part:
+                found.append(([first, *rest] if part == "run" else rest, value))
+        return found
+
+
+def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
+    """Return settings written as PATH=VALUE, with TOML literals or plain words as values.
+
+    >>> parse_settings(["stages.1.lr=1e-4", "model.hidden=[32, 32]", "stages.0.optimizer.name=sgd"])
+    {'stages.1.lr': 0.0001, 'model.hidden': [32, 32], 'stages.0.optimizer.name': 'sgd'}
+
+    Raises:
+        ValueError: A text of another form.
+    """
+    settings = {}
+    for text in texts:
+        path, sign, value = text.partition("=")
+        keys = path.strip().split(".")
+        if not sign or not all(keys) or keys in (["data"], ["model"]):
+            raise ValueError(f"settings must be written PATH=VALUE, such as stages.1.lr=1e-4; got {text!r}")
+        settings[path.strip()] = parse_literal(value.strip())
+    return settings
+
+
+def override_run(run: Mapping[str, Any], overrides: Overrides) -> dict[str, Any]:
+    """Return the plain table of a run with the overrides applied."""
+    table: dict[str, Any] = copy.deepcopy(dict(run))
+    for name in ("ensemble", "seed", "devices"):
+        if getattr(overrides, name) is not None:
+            table[name] = getattr(overrides, name)
+    if overrides.loss is not None:
+        table["stage"] = _with_loss(table["stage"], overrides.loss)
+    gradient = [stage for stage in table["stage"] if stage["kind"] == Stage.kind]
+    if overrides.epochs is not None and gradient:
+        gradient[-1]["epochs"] = overrides.epochs
+    if overrides.lr is not None and gradient:
+        factor = overrides.lr / gradient[0]["optimizer"]["lr"]
+        for stage in gradient:
+            # Ten digits: a third of 0.003 is 0.001, not 0.0010000000000000002.
+            stage["optimizer"]["lr"] = float(f"{stage['optimizer']['lr'] * factor:.10g}")
+    for stage in gradient:
+        if overrides.batch_size is not None:
+            stage["sampler"]["batch_size"] = overrides.batch_size
+        if overrides.num_pos is not None and stage["sampler"]["name"] == "positive":
+            stage["sampler"]["num_pos"] = overrides.num_pos
+    for keys, value in overrides.settings_of("run"):
+        set_at_path(table, ["stage", *keys[1:]] if keys[0] == "stages" else keys, value)
+    return table
+
+
+def set_at_path(table: dict[str, Any], keys: list[str], value: Any) -> None:
+    """Set a value of nested plain tables, in place; a stage's `lr`, `batch_size`, … are found in its parts.
+
+    >>> run = {"stage": [{"epochs": 3, "optimizer": {"lr": 0.1}}]}
+    >>> set_at_path(run, ["stage", "0", "lr"], 0.2)
+    >>> run
+    {'stage': [{'epochs': 3, 'optimizer': {'lr': 0.2}}]}
+
+    Raises:
+        ValueError: No such stage, no such key of a stage, or a path that ends at a stage.
+    """
+    inner: Any = table
+    *parents, last = keys
+    for depth, key in enumerate(parents):
+        if isinstance(inner, list):
+            if not key.isdigit() or int(key) >= len(inner):
+                raise ValueError(f"there is no stage {key!r}: they are counted from 0 to {len(inner) - 1}")
+            inner = inner[int(key)]
+            if depth == len(parents) - 1:
+                inner = _part_with(inner, last)
+        else:
+            inner = inner.setdefault(key, {})
+    if not isinstance(inner, dict):
+        raise ValueError(f"{'.'.join(keys)} names no single value; that of a stage is written stages.N.KEY")
+    inner[last] = value
+
+
+def _with_loss(stages: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
+    names = [validation.choice("loss", name.strip(), LOSSES) for name in text.split("+")]
+    loss = dict.fromkeys(names, 1.0)
+    if names == [CROSS_ENTROPY]:
+        kept = [stage for stage in stages if list(stage.get("loss", {})) == [CROSS_ENTROPY]]
+        return kept[:1] or [{**stages[-1], "loss": loss, "options": {}, "name": ""}]
+    last = stages[-1]
+    options = {name: own for name, own in last.get("options", {}).items() if name in loss}
+    return [*stages[:-1], {**last, "loss": loss, "options": options, "name": ""}]
+
+
+def _part_with(stage: dict[str, Any], key: str) -> dict[str, Any]:
+    own = [each.name for each in dataclasses.fields(Stage)]
+    if key in own or stage.get("kind") == "exact_head":
+        return stage
+    for part, config in STAGE_PARTS.items():
+        if key in [each.name for each in dataclasses.fields(config)]:
+            inner: dict[str, Any] = stage.setdefault(part, {})
+            return inner
+    inner_keys = [each.name for config in STAGE_PARTS.values() for each in dataclasses.fields(config)]
+    check_known_key(key, [*own, *inner_keys], "a stage")
+    return stage

@@ -1,0 +1,246 @@
+"""Data preparation: from a job's files to encoded training and validation rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from apmax.data import (
+    Labels,
+    RowSource,
+    Targets,
+    UnreadableRow,
+    one_column,
+    parsing,
+    split_by_group,
+    split_by_time,
+    split_random,
+    split_stratified,
+    timestamps,
+)
+from apmax.train import Data
+from apmax.validation import plural
+from apmax.workflows.data_types import DataConfig, DataType, Encoder, LabelledRows, data_type_of, encode_rows
+
+RowNumbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """Encoded data of a training.
+
+    Args:
+        config: The job's [data] with the fields that it left open.
+        data: Training and validation rows for the trainer.
+        encoder: Fitted to the training rows only.
+        targets: The targets and the meaning of their values.
+        train_rows: Number of training rows.
+        train_positives: Number of positive ones.
+        facts: Lines about how the data were understood.
+        warnings: Lines that deserve a look.
+        valid: Validation rows.
+        test: Test rows, if there are any.
+        unreadable: Rows of each file that could not be read.
+    """
+
+    config: DataConfig
+    data: Data
+    encoder: Encoder
+    targets: Targets
+    train_rows: int
+    train_positives: int
+    facts: list[str]
+    warnings: list[str]
+    valid: LabelledRows
+    test: LabelledRows | None = None
+    unreadable: Mapping[str, tuple[UnreadableRow, ...]] = field(default_factory=dict)
+
+
+def prepare_data(config: DataConfig, *, seed: int) -> PreparedData:
+    """Read the files, split the rows, fit the encoder to the training rows and encode them.
+
+    Raises:
+        ValueError: A missing column, a target without two values, a part without positives or negatives.
+    """
+    data_type = data_type_of(config)
+    sources = _open_sources(data_type)
+    table = sources["train"].read()
+    data_type = data_type.complete(table, sources["train"])
+    config = data_type.config
+    targets = Targets.fit(config.targets, table, positive=config.positive)
+    files = {
+        name: data_type.read_rows(source, targets, table if name == "train" else None)
+        for name, source in sources.items()
+    }
+    for name in ("train", "valid"):
+        if name in files:
+            _check_classes(files[name], sources[name], targets)
+    rows, test = files["train"], files.get("test")
+    if test is not None and not test.positives:
+        raise ValueError(f"test: {sources['test'].path} has no positive row: AP is undefined")
+    warnings = [
+        line if name == "train" else f"{sources[name].path.name}: {line}"
+        for name, part in files.items()
+        for line in part.warnings
+    ]
+    if "valid" in files:
+        train, valid, method = rows, files["valid"], sources["valid"].path.name
+    else:
+        parts = split_rows(rows.table, rows.labels, data_type, seed=seed)
+        train, valid, method = rows.take(parts.train), rows.take(parts.valid), parts.method
+        test = test if parts.test is None else rows.take(parts.test)
+        warnings += _one_sided_targets(targets, {"training": train, "validation": valid, "test": test})
+    excluded = [name for name in (*config.targets, config.group, config.time) if name is not None]
+    encoder = data_type.fit_encoder(train.table, excluded)
+    train_set, valid_set = (
+        next(encode_rows(encoder, part.table)).dataset if part.dataset is None else part.dataset
+        for part in (train, valid)
+    )
+    warnings += data_type.suspicions(encoder, train.table, train.labels)
+    return PreparedData(
+        config=config,
+        data=Data(
+            data_type.training_dataset(train_set, seed), valid_set, labels=train.labels, valid_labels=valid.labels
+        ),
+        encoder=encoder,
+        targets=targets,
+        train_rows=len(train.labels),
+        train_positives=train.positives,
+        facts=[
+            f"{sources['train'].path.name}: {len(rows.labels):,} rows, {_positives_text(rows, targets)}",
+            _parts_text(train, valid, test, method),
+            *data_type.facts(),
+            *_columns_text(encoder),
+        ],
+        warnings=warnings,
+        valid=valid,
+        test=test,
+        unreadable={sources[name].path.name: part.unreadable for name, part in files.items() if part.unreadable},
+    )
+
+
+@dataclass(frozen=True)
+class RowSplit:
+    """Row numbers of the training, validation and test parts (None without a test part), and the method in words."""
+
+    train: RowNumbers
+    valid: RowNumbers
+    test: RowNumbers | None
+    method: str
+
+
+def split_rows(table: Any, labels: Labels, data_type: DataType[Any], *, seed: int) -> RowSplit:
+    """Return the parts of a file's rows.
+
+    Groups stay whole, and each class has about its share in every part. Of several targets each has its share where
+    rows are held out at random.
+
+    Raises:
+        ValueError: A part would have no positives or no negatives.
+    """
+    config, positive = data_type.config, one_column(labels)
+    halve, method = _splitter(table, labels, data_type, seed=seed)
+    rest, test = np.arange(len(labels)), None
+    if config.test_share:
+        rest, test = halve(rest, config.test_share)
+    train, valid = halve(rest, config.share / (1 - config.test_share))
+    for part, rows in (("training", train), ("validation", valid), ("test", test)):
+        for value, word in ((1, "positive"), (0, "negative")):
+            if rows is not None and not (positive[rows] == value).any():
+                raise ValueError(
+                    f"holding out {method} leaves no {word} row for {part}: hold out more, or in another way"
+                )
+    return RowSplit(train, valid, test, method)
+
+
+Halve = Callable[[RowNumbers, float], tuple[RowNumbers, RowNumbers]]
+
+
+def _splitter(table: Any, labels: Labels, data_type: DataType[Any], *, seed: int) -> tuple[Halve, str]:
+    """Return a function that splits some rows, by their numbers and the share to hold out; and its method in words."""
+    config = data_type.config
+
+    def numbered(split: Halve) -> Halve:
+        def halve(rows: RowNumbers, share: float) -> tuple[RowNumbers, RowNumbers]:
+            train, held_out = split(rows, share)
+            return rows[train], rows[held_out]
+
+        return halve
+
+    if config.group is not None or config.split in config.groupings:
+        if config.group is not None:
+            groups = np.asarray(parsing.words(table.column(config.group)).fill_null("").to_pylist())
+            method = f"whole groups of {config.group!r}"
+        else:
+            groups = np.asarray(data_type.groups(table))
+            method = f"whole {config.split}s, {len(set(groups)):,} in all"
+        return numbered(lambda rows, share: split_by_group(labels[rows], groups[rows], share, seed=seed)), method
+    if config.time is not None:
+        times, method = timestamps(table.column(config.time)), f"the latest by {config.time!r}"
+        return numbered(lambda rows, share: split_by_time(labels[rows], times[rows], share)), method
+    if config.split == "random":
+        method = f"a random {config.share:.0%}"
+        return numbered(lambda rows, share: split_random(len(rows), share, seed=seed)), method
+    method = f"a random {config.share:.0%} of each class"
+    return numbered(lambda rows, share: split_stratified(labels[rows], share, seed=seed)), method
+
+
+def _open_sources(data_type: DataType[Any]) -> dict[str, RowSource]:
+    config = data_type.config
+    sources = {
+        name: data_type.open_source(path)
+        for name in ("train", "valid", "test")
+        if (path := getattr(config, name)) is not None
+    }
+    for source in sources.values():
+        for name in config.targets:
+            source.check_column(name, "target")
+    for argument in ("group", "time"):
+        if getattr(config, argument) is not None:
+            sources["train"].check_column(getattr(config, argument), argument)
+    return sources
+
+
+def _check_classes(rows: LabelledRows, source: RowSource, targets: Targets) -> None:
+    for target, column in zip(targets.each, rows.labels.reshape(len(rows.labels), -1).T, strict=True):
+        for value, name in ((1, target.positive), (0, target.negative)):
+            if not (column == value).any():
+                raise ValueError(f"{source.path} has no row whose {target.name!r} is {name!r}")
+
+
+def _one_sided_targets(targets: Targets, parts: Mapping[str, LabelledRows | None]) -> list[str]:
+    """Return a line for each of several targets without a positive or a negative row in a part."""
+    return [
+        f"{target.name!r} has no {word} row for {part}: hold out a larger share, or in another way"
+        for part, rows in parts.items()
+        if rows is not None and rows.labels.ndim > 1
+        for target, column in zip(targets.each, rows.labels.T, strict=True)
+        for value, word in ((1, "positive"), (0, "negative"))
+        if not (column == value).any()
+    ]
+
+
+def _positives_text(rows: LabelledRows, targets: Targets) -> str:
+    if len(targets.each) == 1:
+        only = targets.each[0]
+        return f"{rows.positives:,} positive ({rows.positives / len(rows.labels):.2%}; {only.name} = {only.positive})"
+    return "positive " + ", ".join(
+        f"{target.name} {int((column == 1).sum()):,} of {int((~np.isnan(column)).sum()):,}"
+        for target, column in zip(targets.each, rows.labels.T, strict=True)
+    )
+
+
+def _parts_text(train: LabelledRows, valid: LabelledRows, test: LabelledRows | None, method: str) -> str:
+    parts = {"train on": train, "choose by": valid, **({} if test is None else {"test on": test})}
+    counts = (f"{verb} {len(rows.labels):,} rows ({rows.positives:,} positive)" for verb, rows in parts.items())
+    return f"{', '.join(counts)} ({method})"
+
+
+def _columns_text(encoder: Encoder) -> list[str]:
+    types = [plural(len(names), kind) for kind, names in encoder.summary().items() if names]
+    left_out = [f"left out: {name!r} ({reason})" for name, reason in encoder.left_out.items()]
+    return [*(["; ".join(types)] if types else []), *left_out]

@@ -1,0 +1,272 @@
+"""Hyperparameter search: an Optuna study by validation AP, shared by any number of processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from apmax import extras
+from apmax.metrics import average_precision
+from apmax.train import DivergedError, Run, Stage, epochs, parse_literal, predict
+from apmax.workflows.job import Job, JobPlan, write_job
+from apmax.workflows.prepare import PreparedData, prepare_data
+from apmax.workflows.training import build_job_network
+
+SearchSpace = dict[str, tuple[Any, ...]]
+
+STAGE_SPACE: SearchSpace = {"lr": (1e-5, 1e-4, 1e-3, 1e-2), "weight_decay": (1e-6, 1e-5, 1e-4)}
+"""The paper's grids for every method."""
+SAMPLER_SPACE: SearchSpace = {"num_pos": (1, 2, 3, 4, 5)}
+"""The paper's grid for samplers that take a number of positives."""
+LOSS_SPACES: dict[str, SearchSpace] = {
+    "ce": {},
+    "cb_ce": {"beta": (0.9, 0.99, 0.999, 0.9999)},
+    "focal": {"focusing": (1.0, 2.0, 5.0), "balance": (0.25, 0.5, 0.75)},
+    "ldam": {"max_margin": (0.1, 0.3, 0.5), "scale": (1.0, 10.0, 30.0)},
+    "auc_m": {"margin": (0.5, 1.0, 5.0)},
+    "smooth_ap": {"temperature": (0.01, 0.1, 1.0, 3.0)},
+    "fast_ap": {"bins": (2, 5, 10)},
+    "minmax": {"anchors": (5, 10)},
+    "ap": {"gamma": (0.9, 0.99, 0.999), "margin": (0.5, 1.0, 2.0, 5.0, 10.0)},
+}
+"""Options of each loss: the paper's grids for AP, ours for the others, for which the paper gives none."""
+
+STUDY_NAME = "apmax"
+STEPS_PER_STAGE = 10**6
+"""A step of the study is an epoch; each stage has its own range of steps, as stages may stop early."""
+LEAST_TRIALS_FOR_IMPORTANCE = 8
+
+
+def default_space(run: Run) -> SearchSpace:
+    """Return the default search space of a run: the settings of its last stage, by path.
+
+    >>> from apmax.train import RECIPES
+    >>> list(default_space(Run(stages=RECIPES["default"]())))[:3]
+    ['stages.1.lr', 'stages.1.weight_decay', 'stages.1.num_pos']
+
+    Raises:
+        ValueError: The run has no stage of gradient steps.
+    """
+    stages = [(number, stage) for number, stage in enumerate(run.stages) if isinstance(stage, Stage)]
+    if not stages:
+        raise ValueError("the run has no stage of gradient steps to tune")
+    number, stage = stages[-1]
+    own = {**STAGE_SPACE, **(SAMPLER_SPACE if stage.sampler.name == "positive" else {})}
+    space = {f"stages.{number}.{key}": values for key, values in own.items()}
+    for loss in stage.weights:
+        space |= {f"stages.{number}.options.{loss}.{key}": values for key, values in LOSS_SPACES[loss].items()}
+    return space
+
+
+def parse_space(texts: Iterable[str]) -> SearchSpace:
+    """Return a search space written as PATH=VALUE,VALUE,… (or with semicolons between lists).
+
+    >>> parse_space(["stages.1.lr=1e-4,1e-3", "model.hidden=[32];[64,64]"])
+    {'stages.1.lr': (0.0001, 0.001), 'model.hidden': ([32], [64, 64])}
+
+    Raises:
+        ValueError: Another form, or fewer than two values.
+    """
+    space: SearchSpace = {}
+    for text in texts:
+        path, sign, values = text.partition("=")
+        parts = [part.strip() for part in values.split(";" if ";" in values else ",")]
+        if not sign or not path or len(parts) < 2 or not all(parts):
+            raise ValueError(f"space is written PATH=VALUE,VALUE,… with two values or more, got {text!r}")
+        space[path.strip()] = tuple(parse_literal(part) for part in parts)
+    return space
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """A search; it can be sent to another process.
+
+    Args:
+        job: The plan of the job.
+        space: The values of every setting that is searched.
+        file: The study's SQLite file.
+        trials: Number of trials of all processes and resumed searches together, pruned ones included.
+        seconds: No trial begins after this time.
+        threads: Threads of each process.
+    """
+
+    job: JobPlan
+    space: SearchSpace
+    file: Path
+    trials: int
+    seconds: float | None = None
+    threads: int | None = None
+
+    def resolve(self, prepared: PreparedData, choice: Mapping[str, int]) -> Job:
+        """Return the job with some settings; `choice` holds for each path the index of its value."""
+        return self.job.resolve(
+            prepared.config,
+            rows=prepared.train_rows,
+            positives=prepared.train_positives,
+            settings={path: self.space[path][index] for path, index in choice.items()},
+        )
+
+    def check(self, prepared: PreparedData) -> None:
+        """Raise for a path or value that no job can have, before the first trial."""
+        for path, values in self.space.items():
+            if path.split(".")[0] == "data":
+                raise ValueError(f"space: {path} cannot be searched, all trials have the same data")
+            for index in range(len(values)):
+                self.resolve(prepared, {path: index})
+
+
+def open_study(file: Path, *, seed: int = 0) -> Any:
+    """Return the Optuna study in an SQLite file, which is created if it is missing."""
+    optuna = extras.load("optuna", "tune")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna.create_study(
+        storage=f"sqlite:///{file}",
+        study_name=STUDY_NAME,
+        direction="maximize",
+        load_if_exists=True,
+        sampler=optuna.samplers.TPESampler(seed=seed),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
+    )
+
+
+def run_search(
+    plan: SearchPlan, prepared: PreparedData | None = None, *, worker: int = 0, callback: Any = None
+) -> None:
+    """Run trials until the study has as many as planned; `callback(study, trial)` is called after each."""
+    optuna = extras.load("optuna", "tune")
+    if plan.threads is not None:
+        torch.set_num_threads(plan.threads)
+    data = prepare_data(plan.job.data, seed=plan.job.seed) if prepared is None else prepared
+    study = open_study(plan.file, seed=plan.job.seed + worker)
+
+    def objective(trial: Any) -> float:
+        choice = {path: trial.suggest_categorical(path, range(len(values))) for path, values in plan.space.items()}
+        return _validation_ap(plan.resolve(data, choice), data, trial)
+
+    states = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED, optuna.trial.TrialState.FAIL)
+    if sum(trial.state in states for trial in study.get_trials(deepcopy=False)) < plan.trials:
+        limit = optuna.study.MaxTrialsCallback(plan.trials, states=states)
+        callbacks = [limit] if callback is None else [callback, limit]
+        study.optimize(objective, timeout=plan.seconds, callbacks=callbacks, catch=(DivergedError,))
+
+
+def _validation_ap(job: Job, prepared: PreparedData, trial: Any) -> float:
+    """Return the validation AP of the chosen model, after reporting that of every epoch to the study."""
+    optuna = extras.load("optuna", "tune")
+    model, _ = build_job_network(job, prepared.encoder, prior=prepared.train_positives / prepared.train_rows)
+    for record in epochs(model, prepared.data, dataclasses.replace(job.run, ensemble=1, devices=1)):
+        assert record.valid is not None
+        trial.report(record.valid.ap, record.stage_number * STEPS_PER_STAGE + record.epoch)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+    scores = predict(model, prepared.data.valid, batch_size=job.run.eval_batch_size)
+    # The mean over targets, as in the records of the epochs.
+    return float(average_precision(scores, prepared.data.valid_labels).nanmean())
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """Finished trials by validation AP, and the importance of each setting.
+
+    Args:
+        trials: (number, validation AP, values by path), best first.
+        pruned: Number of trials that were stopped early.
+        failed: Number of trials that diverged.
+        importance: Share of the variance of AP that each setting explains; empty with too few trials.
+    """
+
+    trials: list[tuple[int, float, dict[str, Any]]]
+    pruned: int
+    failed: int
+    importance: dict[str, float]
+
+
+def search_result(study: Any, space: SearchSpace) -> SearchResult:
+    """Return the result of a study.
+
+    Raises:
+        ValueError: No trial is finished.
+    """
+    state = extras.load("optuna", "tune").trial.TrialState
+    trials = study.get_trials(deepcopy=False)
+    # A resumed study may have searched other settings before: its earlier trials are left out.
+    done = [trial for trial in trials if trial.state == state.COMPLETE and set(space) <= set(trial.params)]
+    if not done:
+        raise ValueError("no trial is finished: the learning rates may be too high, or the time too short")
+    done.sort(key=lambda trial: (-trial.value, trial.number))
+    return SearchResult(
+        [(trial.number, trial.value, {path: space[path][trial.params[path]] for path in space}) for trial in done],
+        sum(trial.state == state.PRUNED for trial in trials),
+        sum(trial.state == state.FAIL for trial in trials),
+        _importance(study, done),
+    )
+
+
+def _importance(study: Any, done: list[Any]) -> dict[str, float]:
+    if len(done) < LEAST_TRIALS_FOR_IMPORTANCE or len({trial.value for trial in done}) < 2:
+        return {}
+    optuna = extras.load("optuna", "tune")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+        found: dict[str, float] = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    return found
+
+
+def write_best_job(plan: SearchPlan, prepared: PreparedData, result: SearchResult, path: Path) -> None:
+    """Write the job of the best trial as TOML: `apmax train PATH` trains it."""
+    choice = {name: plan.space[name].index(value) for name, value in result.trials[0][2].items()}
+    write_job(plan.resolve(prepared, choice), path)
+
+
+def draw_search(path: Path, result: SearchResult, space: SearchSpace) -> None:
+    """Draw the trials as parallel coordinates, coloured by validation AP, above the settings' importances."""
+    extras.load("matplotlib", "report").use("Agg")
+    plt = extras.load("matplotlib.pyplot", "report")
+    figure, (lines, bars) = plt.subplots(
+        2, 1, figsize=(max(7.0, 1.7 * (len(space) + 1)), 7), layout="constrained", height_ratios=(3, 1.6)
+    )
+    values = [value for _, value, _ in result.trials]
+    low, high = min(values), max(values)
+    colours = plt.get_cmap("viridis")
+
+    def height(value: Any, name: str) -> float:
+        return space[name].index(value) / max(1, len(space[name]) - 1)
+
+    for _, value, settings in reversed(result.trials):  # the best on top
+        share = (value - low) / (high - low) if high > low else 1.0
+        heights = [height(settings[name], name) for name in space] + [share]
+        lines.plot(range(len(heights)), heights, color=colours(share), alpha=0.25 + 0.75 * share, linewidth=1.5)
+    label = {"fontsize": 8, "xytext": (3, 2), "textcoords": "offset points"}
+    for number, name in enumerate(space):
+        lines.axvline(number, color="grey", linewidth=0.5)
+        for value in space[name]:
+            lines.annotate(str(value), (number, height(value, name)), **label)
+    lines.axvline(len(space), color="grey", linewidth=0.5)
+    for share, value in ((0, low), (1, high)):
+        lines.annotate(f"{value:.3f}", (len(space), share), **label)
+    lines.set_xticks(range(len(space) + 1), [*(short_path(name) for name in space), "validation AP"], fontsize=9)
+    lines.set(ylim=(-0.05, 1.1), yticks=[], title=f"{len(result.trials)} finished trials")
+    lines.spines[["top", "right", "left", "bottom"]].set_visible(False)
+    ordered = sorted(result.importance.items(), key=lambda each: each[1])
+    bars.barh([short_path(name) for name, _ in ordered], [share for _, share in ordered], color="tab:blue")
+    bars.set(title="Importance of each setting" if ordered else "Too few trials for importances", xlim=(0, 1))
+    bars.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def short_path(path: str) -> str:
+    """Return the end of a setting's path, with its loss for an option of a loss.
+
+    >>> short_path("stages.1.options.ap.gamma"), short_path("stages.1.lr")
+    ('ap.gamma', 'lr')
+    """
+    keys = path.split(".")
+    return ".".join(keys[-2:]) if "options" in keys else keys[-1]

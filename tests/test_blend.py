@@ -1,0 +1,218 @@
+"""Blends of several models' scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from apmax.blend import METHODS, fit_blend
+from apmax.metrics import average_precision
+
+METHOD_NAMES = sorted(METHODS)
+
+
+def members(seed: int, rows: int = 1500, *, useful: int = 2, noise: int = 0, weak: int = 0, share: float = 0.04):
+    """Return scores (rows, K) of members that err independently, on different scales, and their labels."""
+    rng = np.random.default_rng(seed)
+    labels = (rng.random(rows) < share).astype(float)
+    signal = np.repeat([1.6, 0.2, 0.0], [useful, weak, noise])
+    scores = signal * labels[:, None] + rng.normal(size=(rows, len(signal)))
+    return scores * 10.0 ** rng.integers(-2, 3, size=len(signal)) + 5, labels
+
+
+def ap(scores, labels) -> float:
+    return average_precision(scores, labels).item()
+
+
+@pytest.mark.parametrize("method", ["auto", *METHOD_NAMES])
+def test_weights_are_non_negative_with_sum_one(method):
+    blend = fit_blend(*members(0, useful=2, weak=1, noise=1), method=method)
+    assert blend.weights.shape == (4,)
+    assert (blend.weights >= 0).all()
+    assert blend.weights.sum() == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_score_is_the_weighted_mean_of_standardised_scores(method):
+    scores, labels = members(1)
+    blend = fit_blend(scores, labels, method=method)
+    expected = sum(
+        weight * (column - column.mean()) / column.std() for weight, column in zip(blend.weights, scores.T, strict=True)
+    )
+    assert blend.score(scores) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_weights_do_not_depend_on_the_members_scales(method):
+    scores, labels = members(2)
+    assert fit_blend(scores * [3.0, 0.1] - [7.0, 2.0], labels, method=method).weights == pytest.approx(
+        fit_blend(scores, labels, method=method).weights, abs=1e-3
+    )
+
+
+@pytest.mark.parametrize("method", ["greedy", "exact", "logistic"])
+def test_blend_of_two_independent_members_beats_both_on_new_rows(method):
+    scores, labels = members(3, 6000)
+    blend = fit_blend(scores[:3000], labels[:3000], method=method)
+    single = max(ap(column[3000:], labels[3000:]) for column in scores.T)
+    assert ap(blend.score(scores[3000:]), labels[3000:]) > single + 0.05
+
+
+@pytest.mark.parametrize("method", ["auto", "greedy"])
+def test_noise_and_weak_members_do_no_harm(method):
+    losses = []
+    for seed in range(5):
+        scores, labels = members(seed, 3000, useful=2, weak=2, noise=4)
+        train, test = slice(0, 1500), slice(1500, None)
+        alone = fit_blend(scores[train, :2], labels[train], method=method).score(scores[test, :2])
+        among = fit_blend(scores[train], labels[train], method=method).score(scores[test])
+        losses.append(ap(alone, labels[test]) - ap(among, labels[test]))
+    assert np.mean(losses) < 0.03
+
+
+def test_greedy_selection_equals_a_search_by_hand():
+    scores, labels = members(4, 300, useful=3)
+    standard = (scores - scores.mean(0)) / scores.std(0)
+    counts, total, best, chosen, since = np.zeros(3), np.zeros(len(labels)), -1.0, None, 0
+    while since < 20:
+        values = [ap(total + standard[:, k], labels) for k in range(3)]
+        k = int(np.argmax(values))
+        counts[k] += 1
+        total = total + standard[:, k]
+        since += 1
+        if values[k] > best:
+            best, chosen, since = values[k], counts / counts.sum(), 0
+    assert fit_blend(scores, labels, method="greedy").weights == pytest.approx(chosen)
+
+
+def test_best_is_the_member_of_the_highest_average_precision():
+    scores, labels = members(5, useful=2, noise=1)
+    expected = np.eye(3)[np.argmax([ap(column, labels) for column in scores.T])]
+    assert fit_blend(scores, labels, method="best").weights.tolist() == expected.tolist()
+
+
+def test_exact_weights_minimise_the_pulled_objective_on_a_grid():
+    import torch
+
+    from apmax.functional import ap_objective
+
+    scores, labels = members(6, 800)
+    standard = torch.from_numpy((scores - scores.mean(0)) / scores.std(0))
+    start = fit_blend(scores, labels, method="greedy").weights
+
+    def value(first: float) -> float:
+        point = np.array([first, 1 - first])
+        blended = standard @ torch.from_numpy(point)
+        return (
+            ap_objective(blended, torch.from_numpy(labels), "smooth_step").item()
+            + 0.05 * np.square(point - start).sum()
+        )
+
+    found = fit_blend(scores, labels, method="exact").weights
+    assert value(found[0]) <= min(value(first) for first in np.linspace(0, 1, 101)) + 1e-4
+
+
+def test_logistic_weights_have_the_least_log_loss_on_a_grid():
+    from sklearn.linear_model import LogisticRegression
+
+    scores, labels = members(7)
+    standard = (scores - scores.mean(0)) / scores.std(0)
+    slopes = LogisticRegression(C=1e9).fit(standard, labels).coef_[0]
+    assert (slopes > 0).all()
+    assert fit_blend(scores, labels, method="logistic").weights == pytest.approx(slopes / slopes.sum(), abs=1e-3)
+
+
+def test_harmful_member_gets_no_logistic_weight():
+    scores, labels = members(8)
+    scores[:, 1] *= -1
+    assert fit_blend(scores, labels, method="logistic").weights[1] == 0
+
+
+@pytest.mark.parametrize("method", ["auto", *METHOD_NAMES])
+def test_targets_are_fitted_one_by_one_on_their_known_rows(method):
+    first, one = members(9)
+    second, two = members(10, useful=1, noise=1)
+    two[:100] = np.nan
+    both = fit_blend(np.stack([first, second], 2), np.stack([one, two], 1), method=method)
+    for target, (scores, labels) in enumerate([(first, one), (second[100:], two[100:])]):
+        alone = fit_blend(scores, labels, method=method)
+        assert both.weights[:, target] == pytest.approx(alone.weights)
+        assert both.method[target] == alone.method[0]
+    assert both.score(np.stack([first, second], 2)).shape == (1500, 2)
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_rows_without_scores_are_left_out(method):
+    scores, labels = members(11)
+    missing = scores.copy()
+    missing[:200, 1] = np.nan
+    assert fit_blend(missing, labels, method=method).weights == pytest.approx(
+        fit_blend(scores[200:], labels[200:], method=method).weights
+    )
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_a_row_of_weight_two_counts_as_two_rows(method):
+    scores, labels = members(12, 600)
+    weight = np.random.default_rng(0).integers(0, 3, size=600)
+    repeated = np.repeat(np.arange(600), weight)
+    weighted = fit_blend(scores, labels, method=method, sample_weight=weight)
+    assert weighted.weights == pytest.approx(
+        fit_blend(scores[repeated], labels[repeated], method=method).weights, abs=2e-3
+    )
+
+
+def test_few_positives_take_greedy_selection_and_say_so():
+    scores, labels = members(13, 400, share=0.03)
+    assert labels.sum() < 20
+    blend = fit_blend(scores, labels)
+    assert blend.method == ("greedy",)
+    assert blend.reason == (f"{int(labels.sum())} positives are too few to compare methods",)
+
+
+def test_another_method_replaces_greedy_only_for_more_than_one_standard_error():
+    scores, labels = members(14)
+    blend = fit_blend(scores, labels)
+    gains = {name: value - blend.ap[0]["greedy"] for name, value in blend.ap[0].items()}
+    assert set(gains) == set(METHODS)
+    assert blend.method[0] == "greedy" or gains[blend.method[0]] > 0
+
+
+def test_groups_stay_together_in_the_folds(monkeypatch):
+    from apmax import blend as module
+
+    scores, labels = members(15)
+    groups = np.arange(1500) // 5
+    divided = []
+    original = module.k_fold
+
+    def spy(*arguments, **options):
+        folds = original(*arguments, **options)
+        divided.extend(set(groups[train]) & set(groups[test]) for train, test in folds)
+        return folds
+
+    monkeypatch.setattr(module, "k_fold", spy)
+    fit_blend(scores, labels, groups=groups)
+    assert divided
+    assert not any(divided)
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels", "message"),
+    [
+        (np.zeros(4), [0, 1, 0, 1], r"scores must have shape \(n, K\)"),
+        (np.zeros((4, 2, 3)), np.zeros((4, 2)), "same targets, got 3 and 2"),
+        (np.full((4, 2), np.inf), [0, 1, 0, 1], "scores must be finite"),
+        (np.zeros((4, 2)), [0, 0, 0, 0], "a positive and a negative row"),
+        (np.zeros((4, 2)), [0, 2, 0, 1], "labels must"),
+    ],
+)
+def test_wrong_input_is_an_error_that_names_the_argument(scores, labels, message):
+    with pytest.raises(ValueError, match=message):
+        fit_blend(scores, labels)
+
+
+def test_score_refuses_another_number_of_members():
+    blend = fit_blend(*members(16))
+    with pytest.raises(ValueError, match=r"scores must have shape \(n, 2\), got \(5, 3\)"):
+        blend.score(np.zeros((5, 3)))

@@ -1,0 +1,155 @@
+"""The package as a whole: its layers, its public names, and what its documentation calls them."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import apmax
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "apmax"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+# From the bottom up: a module imports only from its own entry and from those before it.
+CORE = [
+    "lazy",
+    "validation",
+    "extras",
+    "surrogates",
+    "exact",
+    "functional",
+    "metrics",
+    "samplers",
+    "losses",
+    "optim",
+    "distributed",
+]
+LAYERS = [
+    *CORE,
+    "data",
+    "models",
+    "train",
+    "integrations",
+    "blend",
+    "estimator",
+    "workflows",
+    "reproduce",
+    "cli",
+    "__main__",
+]
+TORCH_AND_NUMPY_ONLY = [*CORE, "data/indexed"]
+
+
+def source_files() -> dict[str, Path]:
+    """Return the modules by their path below the package, without suffix."""
+    paths = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+    return {str(path.relative_to(SOURCE).with_suffix("")): path for path in paths}
+
+
+def imported_modules(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            if node.module == "apmax":
+                found |= {f"apmax.{alias.name}" for alias in node.names}
+            else:
+                found.add(str(node.module))
+    return found
+
+
+def upward_imports(module: str, imports: set[str]) -> list[str]:
+    """Return the imports of `module` that no lower layer offers."""
+    own = module.split("/")[0]
+    below = {"__version__", *LAYERS[: LAYERS.index(own) + 1]}
+    return [name for name in imports if name.startswith("apmax.") and name.split(".")[1] not in below]
+
+
+def test_modules_import_only_from_lower_layers() -> None:
+    unknown = {name.split("/")[0] for name in source_files()} - set(LAYERS)
+    assert not unknown, f"without a place in the table of layers: {unknown}"
+    wrong = {name: upward_imports(name, imported_modules(path)) for name, path in source_files().items()}
+    assert not {name: imports for name, imports in wrong.items() if imports}
+
+
+def test_an_upward_import_is_found() -> None:
+    assert upward_imports("losses/base", {"apmax.train.loop", "apmax.metrics", "torch"}) == ["apmax.train.loop"]
+
+
+def test_core_needs_torch_and_numpy_only() -> None:
+    for name, path in source_files().items():
+        if any(name == core or name.startswith(f"{core}/") for core in TORCH_AND_NUMPY_ONLY):
+            outside = {imported.split(".")[0] for imported in imported_modules(path)} - set(sys.stdlib_module_names)
+            assert outside <= {"apmax", "torch", "numpy"}, name
+
+
+def test_no_module_is_a_collection_of_helpers() -> None:
+    assert not {path.stem for path in source_files().values()} & {"utils", "helpers", "common", "misc"}
+
+
+def test_a_public_name_has_one_home() -> None:
+    homes = defaultdict(set)
+    for name, path in source_files().items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+                # A command of the command line is called like the function that does its work.
+                homes[node.name] |= set() if name.startswith("cli/") else {name}
+    assert not {name: sorted(places) for name, places in homes.items() if len(places) > 1}
+
+
+def fresh_interpreter(code: str) -> object:
+    """Return the JSON that `code` prints in a new Python process."""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_import_does_not_import_torch() -> None:
+    assert fresh_interpreter("import apmax, sys, json; print(json.dumps('torch' in sys.modules))") is False
+
+
+def test_dir_shows_public_names_only() -> None:
+    assert dir(apmax) == sorted(apmax.__all__)
+    assert not [name for name in apmax.__all__ if name.startswith("_")]
+
+
+def test_unknown_public_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'apmax' has no attribute 'SOAP'"):
+        _ = apmax.SOAP
+
+
+def unresolved_names(names: list[str]) -> object:
+    """Return the dotted names that cannot be reached by attribute access after a bare `import apmax`."""
+    return fresh_interpreter(
+        "import apmax, json, operator\n"
+        f"names, wrong = {names!r}, []\n"
+        "for name in names:\n"
+        "    try: operator.attrgetter(name.partition('.')[2])(apmax)\n"
+        "    except AttributeError: wrong.append(name)\n"
+        "print(json.dumps(wrong))"
+    )
+
+
+def test_public_names_resolve_after_the_bare_import() -> None:
+    assert unresolved_names([f"apmax.{name}" for name in apmax.__all__]) == []
+
+
+def test_names_in_the_documentation_resolve_after_the_bare_import() -> None:
+    text = "\n".join(page.read_text() for page in PAGES)
+    names = sorted(set(re.findall(r"(?<![\w/.-])apmax(?:\.[A-Za-z_]\w*)+", text)))
+    assert len(names) > 10
+    assert unresolved_names(names) == []
+
+
+def test_a_name_that_does_not_resolve_is_found() -> None:
+    assert unresolved_names(["apmax.losses.APLoss", "apmax.losses.SOAP"]) == ["apmax.losses.SOAP"]

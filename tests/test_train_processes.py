@@ -1,0 +1,125 @@
+"""Training in separate processes: killed, terminated, distributed."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from apmax.train import load_checkpoint, read_records
+
+pytestmark = pytest.mark.slow
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+SCRIPT = Path(__file__).with_name("training_script.py")
+
+
+def start(directory, **settings):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    arguments = [sys.executable, str(SCRIPT), json.dumps({"directory": str(directory), **settings})]
+    return subprocess.Popen(arguments, env=environment, start_new_session=True, stderr=subprocess.PIPE)
+
+
+def run_to_the_end(directory, **settings):
+    process = start(directory, **settings)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors.decode()[-3000:]
+    return torch.load(Path(directory) / "model.pt", weights_only=True)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Return a function that gives the weights of an uninterrupted run, each trained once."""
+    known = {}
+
+    def weights_of(**settings):
+        key = json.dumps(settings, sort_keys=True)
+        if key not in known:
+            known[key] = run_to_the_end(tmp_path_factory.mktemp("whole"), **settings)
+        return known[key]
+
+    return weights_of
+
+
+def kill_after_first_step(process, directory, delay):
+    """Wait until the run trains and then for `delay` seconds; kill the process and its children by SIGKILL."""
+    marker = Path(directory) / "training"
+    deadline = time.monotonic() + 120
+    while not marker.exists():
+        assert process.poll() is None, process.stderr.read().decode()[-3000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(delay)
+    finished_already = process.poll() is not None
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stderr.close()
+    marker.unlink()
+    return not finished_already
+
+
+@pytest.mark.parametrize(("devices", "workers"), [(1, 0), (1, 2), (2, 0), (2, 1)])
+def test_killed_at_random_moments_and_resumed_the_weights_are_the_same(devices, workers, whole, tmp_path):
+    settings = {"devices": devices, "workers": workers}
+    moments = random.Random(devices * 10 + workers)
+    kills = 0
+    for _ in range(3):
+        process = start(tmp_path / "killed", **settings)
+        kills += kill_after_first_step(process, tmp_path / "killed", moments.uniform(0.0, 0.6))
+    assert kills == 3
+    # How many workers read the data does not change what is read.
+    assert same(run_to_the_end(tmp_path / "killed", **settings), whole(devices=devices))
+    records = read_records(tmp_path / "killed")
+    assert [record.epoch for record in records] == [1, 2, 3, 1, 2, 3]
+
+
+def test_a_process_that_kills_itself_at_a_random_step_resumes_to_the_same_weights(whole, tmp_path):
+    for step in random.Random(1).sample(range(1, 40), 3):
+        process = start(tmp_path / "killed", kill_at=step)
+        process.communicate(timeout=120)
+        assert process.returncode == -signal.SIGKILL
+    assert same(run_to_the_end(tmp_path / "killed"), whole(devices=1))
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_sigterm_to_one_process_saves_and_stops_them_all(devices, whole, tmp_path):
+    process = start(tmp_path / "stopped", devices=devices, every_seconds=1e9)
+    while not (tmp_path / "stopped" / "training").exists():
+        assert process.poll() is None, process.stderr.read().decode()[-3000:]
+        time.sleep(0.01)
+    process.terminate()
+    process.communicate(timeout=120)
+    assert process.returncode == 143
+    assert load_checkpoint(tmp_path / "stopped" / "checkpoint.pt")["step"] > 0
+    assert same(run_to_the_end(tmp_path / "stopped", devices=devices), whole(devices=devices))
+
+
+@pytest.mark.parametrize(("optimizer", "precision", "tolerance"), [("sgd", "32-true", 1e-5), ("adam", "64-true", 1e-9)])
+@pytest.mark.parametrize(("loss", "weighted"), [("ce", False), ("ap", False), ("ap", True)])
+def test_one_and_two_processes_give_the_same_weights(loss, weighted, optimizer, precision, tolerance, tmp_path):
+    settings = {"plain": True, "optimizer": optimizer, "precision": precision, "loss": loss, "weighted": weighted}
+    one = run_to_the_end(tmp_path / "one", devices=1, **settings)
+    two = run_to_the_end(tmp_path / "two", devices=2, **settings)
+    for name in one:
+        torch.testing.assert_close(one[name], two[name], rtol=tolerance, atol=tolerance)
+    first, second = (read_records(tmp_path / name)[-1] for name in ("one", "two"))
+    assert first.train.ap == pytest.approx(second.train.ap, abs=1e-3)
+    assert first.valid.ap == pytest.approx(second.valid.ap, abs=1e-3)
+
+
+def test_under_torchrun_the_weights_are_those_of_fabrics_own_processes(tmp_path):
+    own = run_to_the_end(tmp_path / "own", devices=2, plain=True)
+    settings = json.dumps({"directory": str(tmp_path / "torchrun"), "devices": 2, "plain": True})
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", str(SCRIPT), settings]
+    subprocess.run(command, check=True, timeout=300, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert same(torch.load(tmp_path / "torchrun" / "model.pt", weights_only=True), own)

@@ -1,0 +1,48 @@
+"""Evaluation: metrics with intervals, by target."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from apmax.workflows import evaluate_scores, evaluate_targets
+
+
+def sample(rows=300, shift=1.0, seed=0):
+    generator = np.random.default_rng(seed)
+    labels = (generator.random(rows) < 0.2).astype(int)
+    return np.round(generator.normal(size=rows) + shift * labels, 1), labels
+
+
+@pytest.mark.parametrize(
+    ("scores", "low", "high"), [([4.0, 3.0, 2.0, 1.0], 0.5, 1.0), ([1.0, 2.0, 3.0, 4.0], 0.0, 1.0)]
+)
+def test_interval_of_a_perfect_or_reversed_ranking_of_few_rows_is_wide(scores, low, high):
+    auroc = evaluate_scores(np.array(scores), np.array([1, 1, 0, 0])).auroc
+    assert 0 <= auroc.low <= low
+    assert 0.5 < auroc.high <= high
+    assert auroc.high - auroc.low > 0.5
+
+
+def test_precision_is_reported_at_the_number_of_positives_and_at_no_k_beyond_the_rows():
+    scores, labels = sample(60)
+    assert list(evaluate_scores(scores, labels).precision_at) == sorted({10, 50, int(labels.sum())})
+
+
+def test_metrics_without_negatives_are_null_in_json():
+    table = evaluate_scores(np.array([0.1, 0.2]), np.array([1, 1])).to_table()
+    assert table["auroc"]["estimate"] is None
+    assert table["ap"]["estimate"] == 1.0
+
+
+def test_target_without_both_classes_has_no_evaluation():
+    labels = np.array([[1, 1, np.nan], [0, 1, np.nan], [np.nan, np.nan, np.nan]])
+    scores = np.array([[2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [3.0, 3.0, 3.0]])
+    result = evaluate_targets(scores, labels, ["a", "b", "c"])
+    assert list(result.each) == ["a"]
+    assert result.to_table()["mean_ap"] == result.each["a"].ap.estimate == 1.0
+
+
+def test_row_without_a_score_is_not_evaluated():
+    result = evaluate_targets(np.array([np.nan, 1.0, 2.0]), np.array([1.0, 1.0, 0.0]), ["a"])
+    assert (result.each["a"].rows, result.each["a"].ap.estimate) == (2, 0.5)

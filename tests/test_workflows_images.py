@@ -1,0 +1,183 @@
+"""Jobs of images: preparation of the data and settings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("PIL")
+from PIL import Image
+
+from apmax.data.images import ImageFolder
+from apmax.data.images.augmentation import LARGE_IMAGES, SMALL_IMAGES
+from apmax.train import Run
+from apmax.workflows import ImageData, Job, ModelConfig, plan_job
+from apmax.workflows.job import job_from_table, job_to_table, read_data_config
+from apmax.workflows.prepare import prepare_data
+
+
+def flat(path, value, size=(10, 12)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.full((size[1], size[0], 3), value, np.uint8)).save(path)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Twenty images: those of a class "a" have shades above 100."""
+    monkeypatch.setenv("APMAX_CACHE", str(tmp_path / "cache"))
+    for number in range(20):
+        name = "a" if number % 4 == 0 else "b" if number % 4 < 3 else "c"
+        flat(tmp_path / "images" / name / "deep" / f"{number}.png", number + 100 * (name == "a"))
+    return tmp_path / "images"
+
+
+def prepare(folder, target="a", seed=0, **more):
+    return prepare_data(ImageData(str(folder), target, **more), seed=seed)
+
+
+def shades(data):
+    return data.store.take(data.places)[:, 0, 0, 0]
+
+
+def test_folder_reads_as_a_table_of_paths_and_classes(folder):
+    flat(folder / "loose.png", 7)
+    (folder / ".hidden").mkdir()
+    flat(folder / ".hidden" / "no.png", 7)
+    source = ImageFolder(folder, ["c", "nothing"])
+    table = source.read()
+    assert source.columns == table.column_names == ["path", "c"]
+    paths, labels = table.column("path").to_pylist(), table.column("c").to_pylist()
+    assert [path.removeprefix(f"{folder}/") for path in paths[:2]] == ["loose.png", "a/deep/0.png"]
+    assert labels == [None, *(int("/c/" in path) for path in paths[1:])]
+    assert len(paths) == 21
+
+
+def test_chunks_of_a_folder_have_the_same_rows(folder, monkeypatch):
+    whole = ImageFolder(folder, ["a"]).read()
+    monkeypatch.setattr("apmax.data.images.folder.CHUNK_ROWS", 3)
+    source = ImageFolder(folder, ["a"])
+    assert max(chunk.num_rows for chunk in source.chunks()) == 3
+    assert source.read().to_pylist() == whole.to_pylist()
+    assert source.read(["a"]).column_names == ["a"]
+
+
+def test_labels_follow_their_images_through_the_split(folder):
+    prepared = prepare(folder, test_share=0.2, share=0.2, seed=1)
+    parts = [
+        (prepared.data.train, prepared.data.labels),
+        (prepared.data.valid, prepared.data.valid_labels),
+        (prepared.test.dataset, prepared.test.labels),
+    ]
+    for data, labels in parts:
+        assert (shades(data) >= 100).tolist() == (labels == 1).tolist()
+    assert sorted(np.concatenate([shades(data) % 100 for data, _ in parts])) == list(range(20))
+
+
+def test_only_training_images_are_augmented_by_the_runs_seed(folder):
+    for seed in (0, 5):
+        prepared = prepare(folder, seed=seed)
+        assert (prepared.data.train.augment, prepared.data.train.seed) == (SMALL_IMAGES, seed)
+        assert prepared.data.valid.augment is None
+    assert prepare(folder, augment="large", seed=0).data.train.augment == LARGE_IMAGES
+    assert prepare(folder, augment="none", seed=0).data.train.augment is None
+    assert prepare(folder, upside_down=True, seed=0).data.train.augment.upside_down
+
+
+@pytest.mark.parametrize(("size", "expected"), [((30, 40), (30, "small")), ((500, 300), (224, "large"))])
+def test_size_is_the_images_own_up_to_224(tmp_path, monkeypatch, size, expected):
+    monkeypatch.setenv("APMAX_CACHE", str(tmp_path / "cache"))
+    for number in range(8):
+        flat(tmp_path / "i" / "ab"[number % 2] / f"{number}.png", number, size)
+    found = prepare(tmp_path / "i", share=0.4, seed=0).config
+    assert (found.size, found.augment) == expected
+
+
+def test_paths_of_a_table_begin_at_its_folder_by_default(folder, tmp_path):
+    lines = [f"{name}/deep/{number},{int(name == 'a')}" for number, name in enumerate("abbc" * 5)]
+    (folder / "t.csv").write_text("\n".join(["path,y", *lines]) + "\n")
+    prepared = prepare(folder / "t.csv", "y", ending=".png", seed=0)
+    (tmp_path / "t.csv").write_text("\n".join(["path,y", *lines]) + "\n")
+    rooted = prepare(tmp_path / "t.csv", "y", ending=".png", root=str(folder), seed=0)
+    assert prepared.data.train.names == rooted.data.train.names
+    assert (shades(prepared.data.train) >= 100).tolist() == (prepared.data.labels == 1).tolist()
+
+
+def test_images_without_a_class_are_left_out_and_counted(folder):
+    flat(folder / "loose.png", 7)
+    prepared = prepare(folder, seed=0)
+    assert prepared.train_rows + len(prepared.data.valid) == 20
+    assert "1 image has no label: left out" in prepared.warnings
+
+
+def test_rows_of_images_that_cannot_be_read_keep_labels_in_place(folder):
+    (folder / "b" / "deep" / "1.png").write_text("none")
+    prepared = prepare(folder, seed=0)
+    assert (shades(prepared.data.train) >= 100).tolist() == (prepared.data.labels == 1).tolist()
+    (unreadable,) = prepared.unreadable["images"]
+    assert unreadable.value == ImageFolder(folder).read().column("path")[unreadable.row].as_py()
+
+
+def test_data_type_follows_from_a_folder_or_a_column_of_files(folder, tmp_path):
+    def kind(**data):
+        return read_data_config({"data": {"target": "a", **data}}, folders=[tmp_path]).kind
+
+    assert kind(train=str(folder)) == kind(train="images") == kind(train="t.csv", path="file") == "images"
+    assert kind(train="t.csv") == "table"
+
+
+def test_job_of_images_survives_its_plain_table():
+    data = ImageData("i", ["x", "y"], size=64, fit="crop", augment="none", root="r", ending=".jpg")
+    job = Job(data, ModelConfig("resnet34", {"width": 8}, pretrained="w.pth"), Run())
+    assert job_from_table(job_to_table(job)) == job
+
+
+def test_large_images_are_scored_few_at_a_time(folder):
+    def batch_size(**table):
+        plan = plan_job({**table, "data": {"train": str(folder), "target": "a", **table.get("data", {})}})
+        return plan.resolve(plan.data, rows=1000, positives=10).run.eval_batch_size
+
+    assert [batch_size(data={"size": size}) for size in (32, 224, 384)] == [1024, 41, 16]
+    assert batch_size(eval_batch_size=5) == 5
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"size": 4}, "size must be"),
+        ({"fit": "pad"}, "fit must be one of stretch, crop"),
+        ({"upside_down": True, "augment": "none"}, "leaves them as they are"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_by_name(fields, message):
+    with pytest.raises(ValueError, match=message):
+        ImageData("i", "y", **fields)
+
+
+def test_class_called_like_the_column_of_files_is_refused(folder):
+    with pytest.raises(ValueError, match="a class cannot be called 'path'"):
+        ImageFolder(folder, ["path"])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_one_of_several_targets_has_its_share_of_validation_rows(folder, seed):
+    prepared = prepare(folder, target=["a", "c"], test_share=0.2, seed=seed)
+    positives = [(part == 1).sum(0).tolist() for part in (prepared.data.labels, prepared.valid.labels)]
+    assert positives == [[3, 3], [1, 1]]
+    assert (prepared.test.labels == 1).sum(0).tolist() == [1, 1]
+    assert prepared.warnings == []
+
+
+def test_all_classes_of_a_folder_can_be_targets(folder):
+    prepared = prepare(folder, target=["a", "b", "c"], seed=0)
+    assert (prepared.valid.labels == 1).sum(0).tolist() == [1, 2, 1]
+
+
+def test_target_without_validation_positives_is_named(folder, tmp_path):
+    names = [str(path) for path in sorted(folder.rglob("*.png"))]
+    rows = [f"{name},{int('/a/' in name)},{int(k == 7)}" for k, name in enumerate(names)]
+    table = tmp_path / "t.csv"
+    table.write_text("\n".join(["path,a,rare", *rows]) + "\n")
+    prepared = prepare(table, target=["a", "rare"], split="random", share=0.3, seed=1)
+    missing = [line for line in prepared.warnings if line.startswith("'rare' has no positive row ")]
+    assert len(missing) == 1
+    assert "hold out a larger share, or in another way" in missing[0]

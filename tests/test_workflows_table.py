@@ -1,0 +1,182 @@
+"""Jobs of tables: preparation of the data, settings and overrides."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from apmax.workflows import (
+    DATA_TYPES,
+    DataConfig,
+    Job,
+    ModelConfig,
+    Overrides,
+    TableData,
+    parse_settings,
+    plan_job,
+    train_job,
+)
+from apmax.workflows.job import job_from_table, job_to_table, read_data_config
+from apmax.workflows.prepare import prepare_data
+
+
+@pytest.fixture
+def file(tmp_path):
+    generator = np.random.default_rng(0)
+    lines = ["x,patient,day,y"]
+    for k in range(300):
+        label = int(generator.random() < 0.2)
+        day = np.datetime64("2024-01-01") + int(generator.integers(0, 300))
+        lines.append(f"{generator.normal() + label:.4f},p{k % 40},{day},{label if k % 50 else ''}")
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def prepare(file, seed=0, **more):
+    return prepare_data(TableData(str(file), "y", **more), seed=seed)
+
+
+def test_rows_without_a_target_are_left_out_and_counted(file):
+    prepared = prepare(file)
+    assert prepared.train_rows + len(prepared.data.valid) == 294
+    assert "6 rows without a 'y' are left out" in prepared.warnings
+
+
+@pytest.mark.parametrize("column", ["group", "time"])
+def test_column_of_the_split_is_no_feature(file, column):
+    name = {"group": "patient", "time": "day"}[column]
+    assert name in prepare(file).encoder.names
+    assert name not in prepare(file, **{column: name}).encoder.names
+
+
+def test_validation_file_is_taken_whole_and_encoded_as_training_was(file, tmp_path):
+    other = tmp_path / "b.csv"
+    other.write_text("x,patient,day,y\n5,p1,2024-02-01,1\n0.1,new,2024-02-02,0\n")
+    prepared = prepare(file, valid=str(other))
+    alone = prepare(file)
+    assert (len(prepared.data.valid), prepared.train_rows) == (2, 294)
+    assert prepared.data.valid_labels.tolist() == [1, 0]
+    assert prepared.encoder.names == alone.encoder.names
+
+
+def test_encoder_does_not_depend_on_held_out_rows(file):
+    encoders = {}
+    for extreme in ("0.5", "9999"):
+        text = file.read_text() + f"{extreme},p1,2025-06-01,1\n0.2,p2,2025-06-01,0\n"
+        file.with_name("c.csv").write_text(text)
+        prepared = prepare(file.with_name("c.csv"), time="day", share=0.01)
+        encoders[extreme] = prepared.encoder.to_table()
+    assert encoders["0.5"] == encoders["9999"]
+
+
+def test_split_follows_the_seed(file):
+    first, again, other = (prepare(file, seed=seed).data.valid_labels for seed in (0, 0, 1))
+    assert len(first) == len(again) == len(other)
+    inputs = [prepare(file, seed=seed).data.valid.tensors[0] for seed in (0, 0, 1)]
+    assert inputs[0].equal(inputs[1])
+    assert not inputs[0].equal(inputs[2])
+
+
+@pytest.fixture
+def plan(file):
+    """Return a function that plans a job on the file."""
+    data = {"train": str(file), "target": "y"}
+
+    def make(table=None, **overrides):
+        table = table or {}
+        return plan_job({**table, "data": {**data, **table.get("data", {})}}, Overrides(**overrides))
+
+    return make
+
+
+def run_of(plan, rows=5000, positives=50):
+    return plan.resolve(plan.data, rows=rows, positives=positives).run
+
+
+def test_job_survives_its_plain_table(plan):
+    data = TableData(train="a.csv", target="y", columns={"zip": "category"}, group="g")
+    job = Job(data, ModelConfig("mlp", {"hidden": [8, 8], "dropout": 0.1}), run_of(plan(seed=3, ensemble=2)))
+    assert job_from_table(job_to_table(job)) == job
+
+
+@pytest.mark.parametrize("kind", DATA_TYPES)
+@pytest.mark.parametrize(("rows", "positives"), [(20, 1), (2000, 20), (10**7, 10**5)])
+def test_default_stages_suit_every_size(kind, rows, positives):
+    data_type = DATA_TYPES[kind](DATA_TYPES[kind].config_class("a", "y"))
+    for model in data_type.models:
+        stages = data_type.default_stages(rows, positives, model)
+        assert stages[-1].sampler.num_pos <= positives
+        assert all(stage.epochs >= 3 for stage in stages)
+
+
+@pytest.mark.parametrize(
+    ("loss", "stages"), [("ce", ["ce"]), ("ap", ["ce", "ap"]), ("ap+ce", ["ce", "ap + ce"]), ("focal", ["ce", "focal"])]
+)
+def test_loss_is_that_of_the_last_stage_after_cross_entropy(plan, loss, stages):
+    assert [stage.name for stage in run_of(plan(loss=loss)).stages] == stages
+
+
+def test_stages_of_the_table_are_kept_and_overridden(plan):
+    table = {"stage": [{"loss": "focal", "epochs": 7, "optimizer": {"lr": 0.5}}], "seed": 4}
+    settings = parse_settings(["stages.0.lr=0.25", "checkpoints.share=0.5"])
+    run = run_of(plan(table, epochs=9, settings=settings), rows=10, positives=2)
+    assert (run.seed, run.stages[0].name, run.stages[0].epochs, run.stages[0].optimizer.lr) == (4, "focal", 9, 0.25)
+    assert run.checkpoints.share == 0.5
+    assert table["stage"][0]["epochs"] == 7
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"loss": "focall"}, "did you mean 'focal'"),
+        ({"settings": {"stages.7.lr": 1}}, "counted from 0 to 1"),
+        ({"settings": {"stages.1.lrr": 1}}, "did you mean 'lr'"),
+        ({"settings": {"stages.1.lr": "fast"}}, "lr must be a number"),
+        ({"settings": {"stages.1.options.ap.margn": 1}}, "did you mean 'margin'"),
+        ({"settings": {"stages.1": 3}}, "names no single value"),
+        ({"settings": {"model.hiden": [3]}}, "did you mean 'hidden'"),
+        ({"settings": {"model.name": "forest"}}, "model must be one of mlp, linear"),
+        ({"settings": {"data.sharee": 0.3}}, "did you mean 'share'"),
+        ({"settings": {"sed": 3}}, "did you mean 'seed'"),
+    ],
+)
+def test_mistake_in_settings_is_raised_before_data_are_read(file, tmp_path, monkeypatch, overrides, message):
+    monkeypatch.setattr("apmax.workflows.training.prepare_data", lambda *_, **__: pytest.fail("data were read"))
+    with pytest.raises((ValueError, TypeError), match=message):
+        train_job({"data": {"train": str(file), "target": "y"}}, Overrides(**overrides), out=tmp_path / "r")
+    assert not (tmp_path / "r").exists()
+
+
+def test_batch_size_below_the_positives_of_an_unsized_recipe_is_no_mistake(plan):
+    assert run_of(plan(batch_size=12), rows=300).stages[-1].sampler.batch_size == 12
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"smiles": "s", "kind": "table"}, "smiles is for data of kind molecules; these are of kind table"),
+        ({"fit": "crop"}, "fit is for data of kind images; these are of kind table"),
+        ({"on_error": "skip"}, "on_error is for data of kind molecules or images; these are of kind table"),
+        ({"kind": "molecules", "columns": {"a": "drop"}}, "columns is for data of kind table; these are of kind mol"),
+        ({"kind": "molecules", "path": "p"}, "path is for data of kind images; these are of kind molecules"),
+        ({"kind": "sound"}, "kind must be one of table, molecules, images"),
+        ({"target": None}, "target: name the column to predict"),
+        ({"train": None}, "train: a data file is needed"),
+    ],
+)
+def test_key_of_another_data_type_is_refused_with_the_type_that_has_it(fields, message):
+    with pytest.raises(ValueError, match=message):
+        read_data_config({"data": {"train": "a.csv", "target": "y", **fields}})
+
+
+def test_no_configuration_carries_a_field_of_another_type():
+    common = {each.name for each in dataclasses.fields(DataConfig)}
+    own = [{each.name for each in dataclasses.fields(kind.config_class)} - common for kind in DATA_TYPES.values()]
+    assert [sorted(fields) for fields in own] == [
+        ["columns"],
+        ["levels", "on_error", "smiles"],
+        ["augment", "ending", "fit", "on_error", "path", "root", "size", "upside_down"],
+    ]

@@ -1,0 +1,115 @@
+"""Hyperparameter search: spaces, study, result."""
+
+from __future__ import annotations
+
+import inspect
+import json
+
+import numpy as np
+import pytest
+
+from apmax.losses import LOSSES
+from apmax.train import RECIPES, Run, Stage
+from apmax.workflows import Overrides, plan_job
+from apmax.workflows.tuning import LOSS_SPACES, default_space, open_study, parse_space, search_result
+from commands import run
+
+SPACE = ["--space", "stages.1.lr=1e-3,1e-2", "--space", "model.hidden=[4];[8,8]"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(200, 3))
+    y = (x[:, 0] + generator.normal(0, 0.5, 200) > 1).astype(int)
+    file = tmp_path_factory.mktemp("tune") / "a.csv"
+    np.savetxt(file, np.c_[x, y], delimiter=",", header="a,b,c,y", comments="", fmt="%.5f")
+    return file
+
+
+def tune(data, out, *more):
+    return run("tune", data, "--target", "y", "--set", "stages.0.epochs=1", "--epochs", 1, *SPACE, "--out", out, *more)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_option_of_the_default_space_is_one_of_its_loss(loss):
+    assert set(LOSS_SPACES[loss]) <= set(inspect.signature(LOSSES[loss]).parameters)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_default_space_is_of_the_last_stage_and_can_be_resolved(loss, data):
+    plan = plan_job({"data": {"train": str(data), "target": "y"}}, Overrides(loss=loss))
+    size = {"rows": 1000, "positives": 100}
+    space = default_space(plan.resolve(plan.data, **size).run)
+    for path, values in space.items():
+        for value in values:
+            changed = plan.resolve(plan.data, **size, settings={path: value}).run
+            keys = path.split(".")
+            stage = changed.stages[int(keys[1])]
+            assert stage is changed.stages[-1]
+            parts = (stage, stage.optimizer, stage.sampler)
+            found = [getattr(part, keys[-1]) for part in parts if hasattr(part, keys[-1])]
+            found += [stage.options.get(loss, {}).get(keys[-1])]
+            assert value in found
+
+
+def test_number_of_positives_is_searched_only_where_the_sampler_has_one():
+    assert "stages.1.num_pos" in default_space(Run(stages=RECIPES["default"]()))
+    assert "stages.0.num_pos" not in default_space(Run(stages=(Stage(),)))
+
+
+@pytest.mark.parametrize("text", ["lr", "stages.1.lr=1e-3", "=1,2", "stages.1.lr=1,,2"])
+def test_malformed_space_is_refused(text):
+    with pytest.raises(ValueError, match="with two values or more"):
+        parse_space([text])
+
+
+def test_best_trial_is_written_as_a_job_that_gives_its_value(data, tmp_path, capsys):
+    assert tune(data, tmp_path / "t", "--trials", 3) == 0
+    shown = capsys.readouterr().out
+    best = search_result(open_study(tmp_path / "t" / "study.db"), parse_space(SPACE[1::2]))
+    assert f"{best.trials[0][1]:.4f}" in shown
+    assert best.trials[0][1] == max(value for _, value, _ in best.trials)
+    assert (tmp_path / "t" / "study.png").stat().st_size > 10_000
+    assert run("train", tmp_path / "t" / "run.toml", "--out", tmp_path / "r") == 0
+    assert json.loads((tmp_path / "r" / "results.json").read_text())["valid"]["ap"]["estimate"] == pytest.approx(
+        best.trials[0][1], abs=1e-9
+    )
+
+
+@pytest.mark.slow
+def test_study_is_resumed(data, tmp_path):
+    assert tune(data, tmp_path, "--trials", 2) == 0
+    assert tune(data, tmp_path, "--trials", 5) == 1
+    assert len(open_study(tmp_path / "study.db").trials) == 2
+    assert tune(data, tmp_path, "--trials", 5, "--resume") == 0
+    assert len(open_study(tmp_path / "study.db").trials) == 5
+
+
+def test_unknown_setting_is_refused_before_anything_is_trained(data, tmp_path, capsys):
+    assert run("tune", data, "--target", "y", "--space", "stages.1.lrr=1,2", "--out", tmp_path / "t") == 1
+    assert "did you mean 'lr'" in capsys.readouterr().err
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.slow
+def test_trial_behind_the_median_is_pruned(data, tmp_path):
+    assert run(
+        "tune", data, "--target", "y", "--loss", "ce", "--epochs", 6, "--space", "stages.0.lr=1e-9,1e-2",
+        "--trials", 14, "--out", tmp_path / "t",
+    ) == 0  # fmt: skip
+    study = open_study(tmp_path / "t" / "study.db")
+    pruned = [trial for trial in study.trials if trial.state.name == "PRUNED"]
+    assert pruned
+    assert {trial.params["stages.0.lr"] for trial in pruned} == {0}
+
+
+@pytest.mark.slow
+def test_two_processes_share_one_study(data, tmp_path):
+    assert tune(data, tmp_path / "t", "--trials", 6, "--processes", 2) == 0
+    assert 6 <= len(open_study(tmp_path / "t" / "study.db").trials) <= 7
+
+
+def test_settings_of_the_data_cannot_be_searched(data, tmp_path, capsys):
+    assert run("tune", data, "--target", "y", "--space", "data.share=0.1,0.2", "--out", tmp_path / "t") == 1
+    assert "--space: data.share cannot be searched" in capsys.readouterr().err
