@@ -32,7 +32,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 results: $(READY)
-	$(BIN)/python -m apmax.reproduce.pages
+	$(BIN)/python tools/write_results.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

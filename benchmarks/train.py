@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
+from apmax.train.pace import Pace
+from apmax.train.writer import Writer
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
@@ -20,8 +22,6 @@ from apmax.losses import LOSSES
 from apmax.samplers import PositiveBatchSampler
 from apmax.train import Record, epochs, measure
 from apmax.train.config import RECIPES, Optimizer, Run, Sampler, Stage
-from apmax.train.pace import Pace
-from apmax.train.writer import Writer
 from apmax.workflows.demo import TASKS
 from apmax.workflows.demo import methods as demo
 from apmax.workflows.demo.cells import Cell

@@ -1,7 +1,7 @@
-"""How far the test value of the epoch that validation chose is from the best test value of all epochs.
+"""The test value of the epoch that validation chose, and the best test value of all epochs.
 
-A check of the distance to the paper's numbers, not a result: the second may be what the paper prints. Cross-entropy as
-in the paper's first stage, the test part scored after every epoch.
+A check of the distance to the paper's numbers, not a result: the paper may print the second. Cross-entropy as in the
+paper's first stage, the test part scored after every epoch.
 
     APMAX_DATA=FOLDER OMP_NUM_THREADS=1 python examples/best_test_epoch.py results/best-test-epoch.jsonl
 """
@@ -18,11 +18,9 @@ from typing import Any
 
 import torch
 
-from apmax.reproduce import Place, grid, origin, searches
-from apmax.reproduce.paper import paper
-from apmax.reproduce.results import append
-from apmax.reproduce.running import read_trace, run_trial
-from apmax.reproduce.trial import Trial
+from apmax.reproduce import Trial, Workspace, code_origin, load_grid, load_paper_tables, plan_searches
+from apmax.reproduce.results import append_line
+from apmax.reproduce.run import read_trace, run_trial
 
 CELLS = [(data, model) for data in ("aicures", "aicures-random") for model in ("gine", "mpnn")]
 
@@ -32,46 +30,46 @@ def measure(job: tuple[Trial, Path]) -> dict[str, Any]:
     trial, work = job
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
-    place = Place(work, None, origin())
-    line = run_trial(trial, place, trace=True)
-    trace = read_trace(place.folder(trial))
+    workspace = Workspace(work, None, code_origin())
+    line = run_trial(trial, workspace, trace=True)
+    trace = read_trace(workspace.run_folder(trial))
     best = max(trace, key=trace.__getitem__)
     return {
-        **trial.place,
+        **trial.coordinates,
         "positives": line["test"]["positives"],
         "chosen": {"epoch": line["chosen"]["epoch"], "auprc": line["test"]["auprc"]},
         "best": {"epoch": best, "auprc": trace[best]},
-        **origin(),
+        **code_origin(),
     }
 
 
 def main() -> None:
-    """Run what is missing in the file, and print the means beside the paper's."""
+    """Run the trials that the file lacks, and print the means beside the paper's."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path, help="one line of JSON per run; what is there is not run again")
+    parser.add_argument("file", type=Path, help="one line of JSON per run; runs that it has are not repeated")
     parser.add_argument("--work", type=Path, default=Path("out", "best-test-epoch"), help="checkpoints")
     parser.add_argument("--workers", type=int, default=2)
-    asked = parser.parse_args()
-    lines = [json.loads(text) for text in asked.file.read_text().splitlines()] if asked.file.exists() else []
+    options = parser.parse_args()
+    lines = [json.loads(text) for text in options.file.read_text().splitlines()] if options.file.exists() else []
     known = {(line["data"], line["model"], line["split"]) for line in lines}
-    trials = [search.tuning[0] for search in searches(grid(), CELLS, ["ce"])]
-    jobs = [(trial, asked.work) for trial in trials if (trial.data, trial.model, trial.split) not in known]
-    with multiprocessing.get_context("spawn").Pool(asked.workers) as pool:
+    trials = [search.tuning[0] for search in plan_searches(load_grid(), CELLS, ["ce"])]
+    jobs = [(trial, options.work) for trial in trials if (trial.data, trial.model, trial.split) not in known]
+    with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
         for number, line in enumerate(pool.imap_unordered(measure, jobs), 1):
-            append(asked.file, line)
+            append_line(options.file, line)
             lines.append(line)
             print(f"{number} of {len(jobs)}: {line['data']} {line['model']} {line['split']}", flush=True)
     cells = defaultdict(list)
     for line in lines:
         cells[line["data"], line["model"]].append(line)
-    printed = paper()["aicures_full"].values
+    grid, printed = load_grid(), load_paper_tables()["aicures_full"].values
     print("\n| data | network | runs | chosen epoch | best test epoch | paper |\n|---|---|---:|---:|---:|---:|")
     for (data, model), found in sorted(cells.items()):
         chosen, best = (mean(line[name]["auprc"] for line in found) for name in ("chosen", "best"))
-        there = printed[data, model, "ce"]
+        value = printed[data, model, "ce"]
         print(
-            f"| {grid().data[data].label} | {grid().models[model].label} | {len(found)} | {chosen:.3f} | {best:.3f} "
-            f"| {there.mean:.3f} ± {there.std:.3f} |"
+            f"| {grid.data[data].label} | {grid.models[model].label} | {len(found)} | {chosen:.3f} | {best:.3f} "
+            f"| {value.mean:.3f} ± {value.std:.3f} |"
         )
 
 

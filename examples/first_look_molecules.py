@@ -24,8 +24,7 @@ import torch
 from apmax import __version__
 from apmax.data.molecules import DATASETS, load
 from apmax.models.graphs import GRAPH_MODELS
-from apmax.train import epochs, predict
-from apmax.train.config import RECIPES, Run, Stage
+from apmax.train import RECIPES, Run, Stage, epochs, predict
 from apmax.workflows import evaluate
 
 LINES, SCRATCH = "first_look.jsonl", Path("out", "first_look")

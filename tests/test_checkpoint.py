@@ -8,10 +8,10 @@ from collections import OrderedDict
 
 import pytest
 import torch
+from apmax.train.checkpoints.packing import MARK
 
 from apmax.train import checkpoints as checkpoint
 from apmax.train.checkpoints import CheckpointError, content
-from apmax.train.checkpoints.packing import MARK
 
 STATE = {
     "model": OrderedDict(w=torch.arange(6.0).reshape(2, 3)),

@@ -9,11 +9,11 @@ import time
 
 import pytest
 import torch
+from apmax.train.pace import Pace
 
 from apmax.train import NotWrittenError, Terminated, epochs
 from apmax.train import checkpoints as checkpoint
 from apmax.train.config import Checkpoints, Optimizer, Stage
-from apmax.train.pace import Pace
 from small_training import POSITIVE, TRAIN, VALID, network, run_of, same, train, weights
 
 STEP_BY_STEP = Checkpoints(every_steps=1)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from apmax.losses import LOSSES
-from apmax.train.config import RECIPES, Run, Stage
+from apmax.train import RECIPES, Run, Stage
 from apmax.workflows import spec
 from apmax.workflows.tuning import SPACES, best_of, open_study, read_space, space_for
 from commands import run

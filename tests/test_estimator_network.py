@@ -13,7 +13,7 @@ from apmax.estimator import APClassifier
 from apmax.estimator.network import two_stages
 from apmax.estimator.rows import hold_out
 from apmax.losses import LOSSES
-from apmax.train.config import Stage
+from apmax.train import Stage
 
 
 def ring(rows=600, seed=0):

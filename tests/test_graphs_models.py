@@ -81,11 +81,11 @@ def test_batch_without_bonds_works(data, name):
 
 @pytest.mark.parametrize("name", GRAPH_MODELS)
 def test_head_is_two_layers_that_training_can_reset(data, name):
-    heads = pytest.importorskip("apmax.train.heads")
+    weights = pytest.importorskip("apmax.train.weights")
     model = GRAPH_MODELS[name](8)
-    assert heads.head_of(model) is model.head
+    assert weights.find_head(model) is model.head
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    heads.reset(model, ("head",), seed=1)
+    weights.reset_modules(model, ("head",), seed=1)
     changed = {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])}
     assert changed == {f"head.{layer}.{part}" for layer in (0, 3) for part in ("weight", "bias")}
 
@@ -238,8 +238,7 @@ def test_special_adjacency_matrices_are_the_general_one(name):
 @pytest.mark.parametrize("name", GRAPH_MODELS)
 def test_trainer_takes_data_and_model_as_they_are(data, name):
     pytest.importorskip("lightning_fabric")
-    from apmax.train import epochs
-    from apmax.train.config import Optimizer, Run, Sampler, Stage
+    from apmax.train import Optimizer, Run, Sampler, Stage, epochs
 
     torch.manual_seed(0)
     stage = Stage(

@@ -26,8 +26,8 @@ from apmax.data.images.augment import (
 from apmax.data.images.dataset import ImageDataset
 from apmax.data.images.draws import uniforms
 from apmax.data.images.store import ImageStore
-from apmax.train.loading import batches
-from apmax.train.scoring import predict
+from apmax.train import predict
+from apmax.train.data import load_batches
 
 PLAIN = Normalise((0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255))
 """Leaves 0 … 255 as it is."""
@@ -167,7 +167,7 @@ def test_workers_read_what_one_process_reads(workers):
     expected = ImageDataset(some_pixels(), labels, augment=SMALL_IMAGES)
     expected.set_epoch(4)
     order = [[3, 1, 2], [0, 11], [7, 8, 9]]
-    for rows, (images, index) in zip(order, batches(data, order, seed=9, epoch=4, workers=workers), strict=True):
+    for rows, (images, index) in zip(order, load_batches(data, order, seed=9, epoch=4, workers=workers), strict=True):
         assert index.tolist() == rows
         assert torch.equal(images, expected.read(rows))
 

@@ -9,8 +9,7 @@ import torch
 from apmax.data.images.augment import LARGE_IMAGES, SMALL_IMAGES
 from apmax.data.images.dataset import ImageDataset
 from apmax.models.images import resnet18
-from apmax.train import epochs
-from apmax.train.config import Stage
+from apmax.train import Stage, epochs
 from small_training import POSITIVE, run_of, same, weights
 
 

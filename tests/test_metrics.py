@@ -311,3 +311,31 @@ def test_a_weight_counts_as_repeated_rows(ours, theirs, rows):
     scores, labels, times = (np.array(column) for column in zip(*rows, strict=True))
     repeated = ours(scores.repeat(times), labels.repeat(times))
     np.testing.assert_allclose(ours(scores, labels, sample_weight=times), repeated, **EXACT)
+
+
+@pytest.mark.parametrize("kind", ["none", "floats", "zeros"])
+def test_the_bundle_holds_the_three_metrics(kind):
+    scores, labels = data(decimals=1)
+    weight = weights(200, kind)
+    bundle = metrics.ranking_metrics(scores, labels, sample_weight=weight)
+    for value, name in zip(bundle, PEERS, strict=True):
+        assert value == PEERS[name][0](scores, labels, sample_weight=weight).item()
+    assert bundle == (bundle.ap, bundle.auprc, bundle.auroc)
+
+
+def test_the_bundle_is_the_mean_over_tasks_with_both_classes():
+    rng = np.random.default_rng(0)
+    scores, labels = rng.normal(size=(50, 4)), rng.integers(0, 2, size=(50, 4)).astype(float)
+    labels[:, 1], labels[:, 2] = 0, 1
+    labels[::3, 3] = np.nan
+    bundle = metrics.ranking_metrics(scores, labels)
+    for value, name in zip(bundle, PEERS, strict=True):
+        each = PEERS[name][0](scores, labels)
+        np.testing.assert_allclose(value, (each[0] + each[3]) / 2, **EXACT)
+
+
+def test_the_bundle_is_nan_where_a_metric_is_undefined():
+    assert all(math.isnan(value) for value in metrics.ranking_metrics([1.0, 2.0], [0, 0]))
+    only_positives = metrics.ranking_metrics([1.0, 2.0], [1, 1])
+    assert only_positives[:2] == (1.0, 1.0)
+    assert math.isnan(only_positives.auroc)

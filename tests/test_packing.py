@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from apmax.train.checkpoints.packing import MARK, MOST, packed, unpacked
 from hypothesis import given
 from hypothesis import strategies as st
 
 from apmax.train import checkpoints as checkpoint
 from apmax.train.checkpoints import CheckpointError
-from apmax.train.checkpoints.packing import MARK, MOST, packed, unpacked
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 DTYPES += [torch.complex64, torch.float8_e4m3fn]

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 from apmax.models.images import MODELS, load_pretrained, resnet18, resnet34
-from apmax.train.heads import head_of, reset
+from apmax.train.weights import find_head, reset_modules
 
 
 def published_shapes(blocks, classes=1000):
@@ -97,8 +97,8 @@ def test_one_score_or_one_per_task(name):
 def test_head_is_the_last_layer_and_can_be_reset():
     model = resnet18(width=4)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    assert head_of(model) is model.fc
-    reset(model, ["head"], seed=1)
+    assert find_head(model) is model.fc
+    reset_modules(model, ["head"], seed=1)
     changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
     assert changed == {"fc.weight", "fc.bias"}
 

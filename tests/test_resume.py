@@ -7,6 +7,7 @@ import time
 
 import pytest
 import torch
+from apmax.train.pace import Pace
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
@@ -15,7 +16,6 @@ from apmax.train import Terminated, epochs, fit, read_records
 from apmax.train import checkpoints as checkpoint
 from apmax.train.checkpoints import CheckpointError
 from apmax.train.config import Checkpoints, ExactHead, Optimizer, Run, Sampler, Schedule, Stage
-from apmax.train.pace import Pace
 
 
 def split(rows, seed):

@@ -6,16 +6,16 @@ import math
 
 import pytest
 import torch
+from apmax.train.averaging import all_finite
+from apmax.train.building import build_loss, build_sampler, lr_factor
+from apmax.train.loading import ShuffledBatches
 from torch import nn
 from torch.utils.data import TensorDataset
 
 from apmax.losses import LOSSES
 from apmax.train import Data, DivergedError, config, epochs, measure, predict
 from apmax.train import checkpoints as checkpoint
-from apmax.train.averaging import all_finite
-from apmax.train.building import build_loss, build_sampler, lr_factor
 from apmax.train.config import Checkpoints, ExactHead, Objective, Optimizer, Sampler, Schedule, Stage
-from apmax.train.loading import ShuffledBatches
 from apmax.train.records import last_met
 from small_training import FEATURES, POSITIVE, TRAIN, VALID, network, run_of, same, train, weights
 

@@ -5,13 +5,13 @@ import random
 import numpy as np
 import pytest
 import torch
+from apmax.train.loading import ShuffledBatches, batches
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import Dataset, Subset
 
 from apmax.train import Data, epochs, measure, predict
 from apmax.train.config import Optimizer, Stage
-from apmax.train.loading import ShuffledBatches, batches
 from apmax.train.randomness import mix
 from small_training import TRAIN, VALID, network, run_of, same, train, weights
 

@@ -4,13 +4,13 @@ import dataclasses
 
 import pytest
 import torch
+from apmax.train.averaging import Average
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
 from apmax import metrics
 from apmax.train import Ensemble, building, epochs, fit, predict
-from apmax.train.averaging import Average
 from apmax.train.config import ExactHead, Optimizer, Stage
 from apmax.train.selection import Candidate, Selection, is_over, smoothed
 from small_training import FEATURES, TRAIN, VALID, network, run_of, same, train, weights

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+from apmax.train.files import fingerprint_of
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -11,7 +12,6 @@ from apmax.losses import LOSSES, AUCMLoss
 from apmax.samplers import PositiveBatchSampler
 from apmax.train import Data, epochs, measure, predict
 from apmax.train.config import Checkpoints, ExactHead, Optimizer, Sampler, Stage
-from apmax.train.files import fingerprint_of
 from small_training import FEATURES, POSITIVE, TRAIN, VALID, network, run_of, same, train, weights
 
 GENERATOR = torch.Generator().manual_seed(0)

@@ -171,3 +171,14 @@ def same_shape(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
             f"got {tuple(scores.shape)} and {tuple(labels.shape)}"
         )
     return scores, labels
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> plural(1, "cell"), plural(3, "cell"), plural(2, "category")
+    ('1 cell', '3 cells', '2 categories')
+    """
+    if count == 1:
+        return f"{count} {noun}"
+    return f"{count} {noun[:-1]}ies" if noun.endswith("y") else f"{count} {noun}s"

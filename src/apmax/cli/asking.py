@@ -62,10 +62,10 @@ class Asked:
         Raises:
             FileNotFoundError: There is no such file of weights.
         """
+        from apmax.train import parse_toml
         from apmax.workflows.sources import find
-        from apmax.workflows.toml import parse
 
-        job = parse(Path(self.data).read_text(encoding="utf-8")) if self.is_job else {"data": {"train": self.data}}
+        job = parse_toml(Path(self.data).read_text(encoding="utf-8")) if self.is_job else {"data": {"train": self.data}}
         apart = {"data", "data_dir", "change", "column", "pretrained", "target", *MODEL, *RUN}
         own = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in apart}
         own |= {**more, "columns": roles(self.column) or None, "target": list(self.target) if self.target else None}

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from apmax.reproduce import Place, Results, Search
+    from apmax.reproduce import Results, Search, Workspace
 
 
-def follow(console: Console, plan: list[Search], results: Results, place: Place, *, workers: int, threads: int) -> None:
+def follow(
+    console: Console, plan: list[Search], results: Results, workspace: Workspace, *, workers: int, threads: int
+) -> None:
     """Run the plan and show how it goes; where there is no terminal, only the lines of what is done."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -26,7 +28,7 @@ def follow(console: Console, plan: list[Search], results: Results, place: Place,
     with terminated_like_interrupted(), bars:
         whole = bars.add_task("runs", total=None)
         each = [bars.add_task("", visible=False) for _ in range(workers)]
-        for state in run_plan(plan, results, place, workers=workers, threads=threads):
+        for state in run_plan(plan, results, workspace, workers=workers, threads=threads):
             bars.update(whole, completed=state.done, total=state.total)
             for number, progress in state.workers.items():
                 bars.update(

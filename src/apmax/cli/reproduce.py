@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from apmax.reproduce import Grid, Item
+    from apmax.reproduce import ExperimentGrid, Item
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -46,27 +46,29 @@ def reproduce(
     """
     from apmax import validation
     from apmax.cli import following, reproduced, terminal
-    from apmax.reproduce import Place, Results, grid, origin, searches
+    from apmax.reproduce import Results, Workspace, code_origin, load_grid, plan_searches
 
     console = terminal.output()
     if show_list or item is None:
-        console.print(listing(grid(), Results(out)))
+        console.print(listing(load_grid(), Results(out)))
         return
-    entry = grid().items[validation.choice("item", item, grid().items)]
+    entry = load_grid().items[validation.choice("item", item, load_grid().items)]
     rows = names(methods) or list(entry.rows)
     for row in rows:
         validation.choice("methods", row, entry.rows)
-    count = grid().budgets[validation.choice("budget", budget, grid().budgets)]
-    cells = grid().cells(entry, data=names(dataset), models=names(model), splits=names(splits))
-    plan = searches(grid(), cells, rows, budget=count, seeds=seeds, splits=names(splits))
+    count = load_grid().budgets[validation.choice("budget", budget, load_grid().budgets)]
+    cells = load_grid().cells(entry, data=names(dataset), models=names(model), splits=names(splits))
+    plan = plan_searches(load_grid(), cells, rows, budget=count, seeds=seeds, splits=names(splits))
     results = Results(out)
     if not only_tables:
-        place = Place(work, data_dir, origin())
+        workspace = Workspace(work, data_dir, code_origin())
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        following.follow(console, plan, results, place, workers=workers or max(1, cores // threads), threads=threads)
+        following.follow(
+            console, plan, results, workspace, workers=workers or max(1, cores // threads), threads=threads
+        )
         results.refresh()
     asked = {"cells": cells, "rows": rows, "budget": budget, "seeds": seeds, "splits": names(splits)}
-    reproduced.show(console, grid(), entry, results, **asked)
+    reproduced.show(console, load_grid(), entry, results, **asked)
 
 
 def names(text: str | None) -> list[str] | None:
@@ -79,7 +81,7 @@ def names(text: str | None) -> list[str] | None:
     return [word for word in words if word] or None
 
 
-def listing(grid: Grid, results: Any) -> Any:
+def listing(grid: ExperimentGrid, results: Any) -> Any:
     """Return a table of all items with how many of their runs are done at the smallest budget."""
     from rich.table import Table
 
@@ -92,9 +94,9 @@ def listing(grid: Grid, results: Any) -> Any:
     return table
 
 
-def progress_of(grid: Grid, item: Item, results: Any) -> tuple[int, int]:
+def progress_of(grid: ExperimentGrid, item: Item, results: Any) -> tuple[int, int]:
     """Return how many runs of an item are done, and how many it has."""
-    from apmax.reproduce import searches
+    from apmax.reproduce import plan_searches
 
-    counts = [search.count(results.lines) for search in searches(grid, grid.cells(item), item.rows)]
+    counts = [search.count(results.lines) for search in plan_searches(grid, grid.cells(item), item.rows)]
     return sum(done for done, _ in counts), sum(total for _, total in counts)

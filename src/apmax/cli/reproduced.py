@@ -11,14 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from apmax.reproduce import Grid, Item, Results
-    from apmax.reproduce.tables import Block
+    from apmax.reproduce import ExperimentGrid, Item, Results
+    from apmax.reproduce.pages import ResultTable
 
 WIDE = 150
 """Columns of a terminal from which AP fits beside AUPRC."""
 
 
-def show(console: Console, grid: Grid, item: Item, results: Results, **asked: Any) -> None:
+def show(console: Console, grid: ExperimentGrid, item: Item, results: Results, **asked: Any) -> None:
     """Print the tables of what was asked, and write the whole item's files.
 
     Args:
@@ -26,43 +26,38 @@ def show(console: Console, grid: Grid, item: Item, results: Results, **asked: An
         grid: All experiments.
         item: The table or figure.
         results: What is known.
-        asked: The part that is printed: `cells`, `rows`, `budget`, `seeds`, `splits` as in `summarise`.
+        asked: The part that is printed: `cells`, `rows`, `budget`, `seeds`, `splits` as in `summarise_item`.
     """
-    from apmax.reproduce.notes import notes
-    from apmax.reproduce.output import write
-    from apmax.reproduce.summary import summarise
-    from apmax.reproduce.tables import detail, lead
+    from apmax.reproduce.pages import cell_table, opening_lines, summarise_item, table_notes, write_item_files
 
-    part = summarise(grid, item, results.lines, **asked)
+    part = summarise_item(grid, item, results.lines, **asked)
     console.print(Text(item.title, "bold"))
-    for line in lead(part):
+    for line in opening_lines(part):
         console.print(Text(line))
-    for cell in part.begun:
+    for cell in part.started_cells:
         console.print()
-        console.print(table(detail(part, cell), wide=console.width >= WIDE))
-    if part.begun:
+        console.print(table(cell_table(part, cell), wide=console.width >= WIDE))
+    if part.started_cells:
         console.print()
-        for line in notes(part):
+        for line in table_notes(part):
             console.print(Text(f"· {line}", "dim"))
     # The files are of the whole item: a command about a part of it must not take the rest away.
-    whole = summarise(grid, item, results.lines, budget=asked["budget"], seeds=asked["seeds"])
-    console.print(Text(files(write(whole, results.folder, results.histories()))), soft_wrap=True)
+    whole = summarise_item(grid, item, results.lines, budget=asked["budget"], seeds=asked["seeds"])
+    console.print(Text(files(write_item_files(whole, results.folder, results.histories()))), soft_wrap=True)
 
 
-def table(block: Block, *, wide: bool) -> Table:
+def table(block: ResultTable, *, wide: bool) -> Table:
     """Return a table for the terminal, without AP where there is no room for it."""
-    from apmax.reproduce.tables import is_separated, text_of
-
     shown = [number for number, name in enumerate(block.columns) if wide or not name.startswith("AP")]
     result = Table(title=block.title, title_justify="left", title_style="bold", box=None, header_style="bold")
     for number in shown:
         name = folded(block.columns[number], wide=wide)
         result.add_column(name, justify="right" if number else "left", no_wrap=number > 0)
     for number, row in enumerate(block.rows):
-        if is_separated(block, number):
+        if block.starts_ours(number):
             result.add_row(Text("ours", "italic dim"))
         named, *fields = (row.fields[at] for at in shown)
-        texts = [Text(folded(text_of(field), wide=wide), "bold green" if field.best else "") for field in fields]
+        texts = [Text(folded(field.full_text, wide=wide), "bold green" if field.best else "") for field in fields]
         result.add_row(Text(named.text), *texts)
     return result
 

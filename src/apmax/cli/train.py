@@ -70,7 +70,7 @@ def train(
     """
     from apmax import workflows as jobs
     from apmax.cli import terminal
-    from apmax.workflows.training import is_first_process
+    from apmax.train import is_first_process
 
     table = job.table(test=test, test_share=test_share)
     wishes = job.wishes(num_pos=num_pos, lr=lr, ensemble=ensemble, devices=devices)

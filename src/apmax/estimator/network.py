@@ -15,8 +15,7 @@ from torch import nn
 
 from apmax.estimator import rows as rows_of
 from apmax.models.tables import MLP
-from apmax.train import Data, Record, fit
-from apmax.train.config import RECIPES, Run, Sampler, Stage
+from apmax.train import RECIPES, Data, Record, Run, Sampler, Stage, fit
 
 Array = NDArray[np.float64]
 LEARNING_RATES = {"adam": 1e-3, "sgd": 1e-2}

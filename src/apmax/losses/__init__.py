@@ -1,6 +1,6 @@
 """The losses: one signature for all, listed in `LOSSES`."""
 
-from apmax.losses.average_precision import APLoss
+from apmax.losses.average_precision import PAPER_OPTIONS, APLoss
 from apmax.losses.base import Loss
 from apmax.losses.listwise import FastAPLoss, SmoothAPLoss
 from apmax.losses.minmax import AUCMLoss, MinMaxLoss
@@ -9,6 +9,7 @@ from apmax.losses.weighted import WeightedLoss
 
 __all__ = [
     "LOSSES",
+    "PAPER_OPTIONS",
     "APLoss",
     "AUCMLoss",
     "ClassBalancedLoss",

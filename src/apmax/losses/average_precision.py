@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +23,17 @@ _MAX_MAPS = 256
 _FEW = 256
 """Up to this many rows a set finds a repeated one sooner than a sort."""
 _UNBOUNDED = ("squared_hinge", "hinge", "smoothed_hinge", "logistic", "exponential")
+PAPER_OPTIONS: Mapping[str, Any] = MappingProxyType(
+    {
+        "surrogate": "squared_hinge",
+        "margin": 1.0,
+        "gamma": 0.9,
+        "sigmoid": True,
+        "prevalence": "batch",
+        "floor": 0.0,
+    }
+)
+"""The options of `APLoss` with which it is the paper's own estimator."""
 
 
 class APLoss(Loss):
@@ -101,26 +114,19 @@ class APLoss(Loss):
         cls,
         labels: Any,
         *,
-        surrogate: str = "squared_hinge",
-        margin: float = 1.0,
-        gamma: float = 0.9,
+        surrogate: str = PAPER_OPTIONS["surrogate"],
+        margin: float = PAPER_OPTIONS["margin"],
+        gamma: float = PAPER_OPTIONS["gamma"],
         start: str = "estimate",
-        floor: float = 0.0,
+        floor: float = PAPER_OPTIONS["floor"],
     ) -> APLoss:
-        """Return the paper's own estimator: sigmoid scores, batches as they are, the batch's positives as anchors.
+        """Return the paper's own estimator (`PAPER_OPTIONS`): sigmoid scores, uncorrected batches, no floor.
 
-        Algorithm 1 draws anchors and batch separately; `functional.inner` allows that.
+        The batch's positives are the anchors. Algorithm 1 draws anchors and batch separately; `functional.inner`
+        allows that.
         """
-        return cls(
-            labels,
-            surrogate=surrogate,
-            margin=margin,
-            gamma=gamma,
-            sigmoid=True,
-            prevalence="batch",
-            floor=floor,
-            start=start,
-        )
+        chosen = {"surrogate": surrogate, "margin": margin, "gamma": gamma, "floor": floor, "start": start}
+        return cls(labels, **{**PAPER_OPTIONS, **chosen})
 
     @property
     def u(self) -> Tensor:

@@ -7,11 +7,13 @@ the arithmetic is float64, and one rule says what is undefined: a metric is NaN 
 
 from apmax.metrics.curves import (
     PrecisionRecallCurve,
+    RankingMetrics,
     auprc,
     auroc,
     average_precision,
     precision_at_k,
     precision_recall_curve,
+    ranking_metrics,
     recall_at_k,
 )
 from apmax.metrics.intervals import (
@@ -29,6 +31,7 @@ __all__ = [
     "Interval",
     "Paired",
     "PrecisionRecallCurve",
+    "RankingMetrics",
     "auprc",
     "auprc_interval",
     "auroc",
@@ -39,5 +42,6 @@ __all__ = [
     "paired_difference",
     "precision_at_k",
     "precision_recall_curve",
+    "ranking_metrics",
     "recall_at_k",
 ]

@@ -8,7 +8,15 @@ import torch
 from torch import Tensor
 
 from apmax import validation
-from apmax.metrics.ranking import Sample, one_task, sample
+from apmax.metrics.ranking import Ranked, Sample, one_task, sample
+
+
+class RankingMetrics(NamedTuple):
+    """Average precision, trapezoidal AUPRC and AUROC of one ranking, or their means over several tasks."""
+
+    ap: float
+    auprc: float
+    auroc: float
 
 
 class PrecisionRecallCurve(NamedTuple):
@@ -44,9 +52,7 @@ def average_precision(scores: Any, labels: Any, *, sample_weight: Any = None) ->
 
 def average_precision_of(given: Sample) -> Tensor:
     """Return the average precision of a checked sample."""
-    positives, negatives = given.positives(), given.negatives()
-    found, false = positives.above(positives.keys, ties=True), negatives.above(positives.keys, ties=True)
-    return positives.weighted_sum(_ratio(found, found + false, 0)) / positives.total
+    return _average_precision(given.positives(), given.negatives())
 
 
 def auprc(scores: Any, labels: Any, *, sample_weight: Any = None) -> Tensor:
@@ -64,13 +70,8 @@ def auprc(scores: Any, labels: Any, *, sample_weight: Any = None) -> Tensor:
 
 
 def auprc_of(given: Sample) -> Tensor:
-    """Return the trapezoidal area of a checked sample."""
-    positives, negatives = given.positives(), given.negatives()
-    precision = []
-    for ties in (True, False):
-        found, false = positives.above(positives.keys, ties=ties), negatives.above(positives.keys, ties=ties)
-        precision.append(_ratio(found, found + false, 1))
-    return positives.weighted_sum(precision[0] + precision[1]) / (2 * positives.total)
+    """Return the trapezoidal area under the precision-recall curve of a checked sample."""
+    return _auprc(given.positives(), given.negatives())
 
 
 def auroc(scores: Any, labels: Any, *, sample_weight: Any = None) -> Tensor:
@@ -85,10 +86,26 @@ def auroc(scores: Any, labels: Any, *, sample_weight: Any = None) -> Tensor:
     tensor(0.7500, dtype=torch.float64)
     """
     given = sample(scores, labels, sample_weight)
+    return _auroc(given.positives(), given.negatives())
+
+
+def ranking_metrics(scores: Any, labels: Any, *, sample_weight: Any = None) -> RankingMetrics:
+    """Return average precision, AUPRC and AUROC as plain numbers, from one sort of each class.
+
+    Arguments and errors are those of `average_precision`. Of (n, tasks) every number is the mean over the tasks that
+    have both classes, NaN if there is none. Of one task a number is NaN where it is undefined: all three without
+    positives, AUROC also without negatives.
+
+    >>> result = ranking_metrics([0.9, 0.8, 0.7, 0.6], [1, 0, 1, 0])
+    >>> print(f"AP {result.ap:.4f}, AUPRC {result.auprc:.4f}, AUROC {result.auroc:.4f}")
+    AP 0.8333, AUPRC 0.7917, AUROC 0.7500
+    """
+    given = sample(scores, labels, sample_weight)
     positives, negatives = given.positives(), given.negatives()
-    wrong = (negatives.above(positives.keys, ties=True) + negatives.above(positives.keys, ties=False)) / 2
-    right = negatives.total.unsqueeze(-1) - wrong
-    return positives.weighted_sum(right) / (positives.total * negatives.total)
+    values = torch.stack([metric(positives, negatives) for metric in (_average_precision, _auprc, _auroc)])
+    if values.ndim == 2:
+        values = values.masked_fill((positives.total == 0) | (negatives.total == 0), torch.nan).nanmean(-1)
+    return RankingMetrics(*values.tolist())
 
 
 def precision_recall_curve(scores: Any, labels: Any, *, sample_weight: Any = None) -> PrecisionRecallCurve:
@@ -174,6 +191,25 @@ def _found(scores: Any, labels: Any, k: int, sample_weight: Any) -> tuple[Tensor
     found_above, found_at = positives.above(key, ties=False), positives.above(key, ties=True)
     found = found_above + (found_at - found_above) * (cut - above) / (at - above)
     return torch.where(everyone.total < k, torch.nan, found.squeeze(-1)), positives.total
+
+
+def _average_precision(positives: Ranked, negatives: Ranked) -> Tensor:
+    found, false = positives.above(positives.keys, ties=True), negatives.above(positives.keys, ties=True)
+    return positives.weighted_sum(_ratio(found, found + false, 0)) / positives.total
+
+
+def _auprc(positives: Ranked, negatives: Ranked) -> Tensor:
+    precision = []
+    for ties in (True, False):
+        found, false = positives.above(positives.keys, ties=ties), negatives.above(positives.keys, ties=ties)
+        precision.append(_ratio(found, found + false, 1))
+    return positives.weighted_sum(precision[0] + precision[1]) / (2 * positives.total)
+
+
+def _auroc(positives: Ranked, negatives: Ranked) -> Tensor:
+    wrong = (negatives.above(positives.keys, ties=True) + negatives.above(positives.keys, ties=False)) / 2
+    right = negatives.total.unsqueeze(-1) - wrong
+    return positives.weighted_sum(right) / (positives.total * negatives.total)
 
 
 def _ratio(part: Tensor, whole: Tensor, empty: float) -> Tensor:

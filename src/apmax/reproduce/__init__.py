@@ -1,21 +1,25 @@
-"""The paper's tables, figures and ablations: grids as data, runs that resume, results in one file."""
+"""The paper's tables, figures and ablations: a grid of experiments, runs that resume, results in one file."""
 
-from apmax.reproduce.grid import Grid, Item, grid
-from apmax.reproduce.plan import Search, searches
+from apmax.reproduce.grid import ExperimentGrid, GridCell, Item, load_grid
+from apmax.reproduce.paper import load_paper_tables
+from apmax.reproduce.plan import Search, Trial, plan_searches
 from apmax.reproduce.results import Results
-from apmax.reproduce.runner import State, WorkerError, origin, run_plan
-from apmax.reproduce.running import Place
+from apmax.reproduce.run import Workspace
+from apmax.reproduce.workers import PlanState, WorkerError, code_origin, run_plan
 
 __all__ = [
-    "Grid",
+    "ExperimentGrid",
+    "GridCell",
     "Item",
-    "Place",
+    "PlanState",
     "Results",
     "Search",
-    "State",
+    "Trial",
     "WorkerError",
-    "grid",
-    "origin",
+    "Workspace",
+    "code_origin",
+    "load_grid",
+    "load_paper_tables",
+    "plan_searches",
     "run_plan",
-    "searches",
 ]

@@ -1,4 +1,4 @@
-"""The numbers that the paper prints, under the grid's names of data sets, networks and methods."""
+"""The numbers that the paper prints (`paper.json`), under the grid's names of data sets, networks and methods."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from itertools import product
 from typing import Any, NamedTuple
 
 
-class Printed(NamedTuple):
-    """A mean and a standard deviation of the paper: test AUPRC, trapezoidal."""
+class PrintedValue(NamedTuple):
+    """A mean and a standard deviation that the paper prints: trapezoidal test AUPRC."""
 
     mean: float
     std: float
@@ -23,63 +23,63 @@ class PaperTable:
     """One table of the paper.
 
     Args:
-        values: By (data set, network, method); misprints are replaced by what was meant, which a note says.
-        repeated: Those of the keys whose number stands under another key as well, which is the one to count.
-        runs: Over how many runs, or None where the paper does not say.
-        over: Whether those are "runs" of one split or "splits".
-        notes: What a reader must know beside the numbers.
+        values: By (data set, network, method). A misprint is replaced by the number that was meant, and a note says so.
+        repeated: The keys whose number also stands under another key, where it is counted.
+        runs: The number of runs behind each mean, None where the paper does not say.
+        over: "runs" of one split, or "splits".
+        notes: What a reader must know about the numbers.
     """
 
-    values: Mapping[tuple[str, str, str], Printed]
+    values: Mapping[tuple[str, str, str], PrintedValue]
     repeated: frozenset[tuple[str, str, str]]
     runs: int | None
     over: str
     notes: tuple[str, ...]
 
 
-def read(entry: Mapping[str, Any]) -> PaperTable:
-    """Return the table that a plain entry of `paper.json` describes."""
-    values: dict[tuple[str, str, str], Printed] = {}
+def parse_paper_table(entry: Mapping[str, Any]) -> PaperTable:
+    """Return the table described by an entry of `paper.json`."""
+    values: dict[tuple[str, str, str], PrintedValue] = {}
     repeated: set[tuple[str, str, str]] = set()
     covers = entry.get("covers", {})
     for data, models in entry["cells"].items():
         for model, rows in models.items():
             for row, value in rows.items():
-                # One printed number may stand for several of our rows or data sets: the paper tuned what tells the rows
-                # apart, and did not publish its splits.
+                # One printed number may cover several of our rows or data sets: the paper tuned the setting in which
+                # the rows differ, and did not publish its splits.
                 keys = [
                     (own, model, method) for own, method in product(covers.get(data, [data]), covers.get(row, [row]))
                 ]
-                values |= dict.fromkeys(keys, Printed(*value))
+                values |= dict.fromkeys(keys, PrintedValue(*value))
                 repeated |= set(keys[1:])
-    for slip in entry.get("misprints", ()):
-        values[slip["data"], slip["model"], slip["method"]] = Printed(*slip["read"])
+    for misprint in entry.get("misprints", ()):
+        values[misprint["data"], misprint["model"], misprint["method"]] = PrintedValue(*misprint["read"])
     return PaperTable(values, frozenset(repeated), entry["runs"], entry["over"], tuple(entry["notes"]))
 
 
 @cache
-def paper() -> dict[str, PaperTable]:
-    """Return the paper's tables by the names that `grid.toml` gives them.
+def load_paper_tables() -> dict[str, PaperTable]:
+    """Return the paper's tables by their names in `grid.toml`.
 
-    >>> paper()["image"].values["cifar10", "resnet18", "soap"]
-    Printed(mean=0.7629, std=0.0014)
+    >>> load_paper_tables()["image"].values["cifar10", "resnet18", "soap"]
+    PrintedValue(mean=0.7629, std=0.0014)
     """
-    return {name: read(entry) for name, entry in facts()["tables"].items()}
+    return {name: parse_paper_table(entry) for name, entry in _paper_json()["tables"].items()}
 
 
-def did(item: str) -> str:
-    """Return what the paper did for an item, in a sentence or two.
+def paper_experiment(item: str) -> str:
+    """Return a sentence or two about the paper's own experiment behind an item.
 
-    >>> did("table2")
+    >>> paper_experiment("table2")
     'The paper: HIV and MUV, three graph networks, nine methods, 3 runs.'
     """
-    said: str = facts()["items"][item]
-    return said
+    text: str = _paper_json()["items"][item]
+    return text
 
 
 @cache
-def facts() -> dict[str, Any]:
+def _paper_json() -> dict[str, Any]:
     """Return all of `paper.json`."""
     text = resources.files("apmax.reproduce").joinpath("paper.json").read_text(encoding="utf-8")
-    found: dict[str, Any] = json.loads(text)
-    return found
+    content: dict[str, Any] = json.loads(text)
+    return content

@@ -1,24 +1,132 @@
-"""Which runs the wanted cells need, and which of them are next."""
+"""The plan: the runs that fill the cells of a table, each named by its resolved configuration."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from apmax.reproduce.grid import Grid
-from apmax.reproduce.settings import candidates
-from apmax.reproduce.trial import Trial
+from apmax.reproduce.grid import (
+    ExperimentGrid,
+    GridCell,
+    GridDataset,
+    GridNetwork,
+    candidate_settings,
+    resolve_settings,
+)
+from apmax.reproduce.schemes import SCHEMES, Settings, Stages
+from apmax.train import stage_to_table
 
-Lines = Mapping[str, Mapping[str, Any]]
+ResultLines = Mapping[str, Mapping[str, Any]]
+"""Results by the keys of their trials."""
+_MEMBER_SEEDS = 1000
+"""The distance between the seeds of an ensemble's members: larger than any seed of a table."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run: a data set and split, a network, a method with its settings, and a seed."""
+
+    grid: ExperimentGrid = field(repr=False)
+    data: str
+    model: str
+    method: str
+    split: str | None
+    seed: int
+    settings: Settings = field(repr=False)
+    candidate: int = 0
+
+    @property
+    def data_set(self) -> GridDataset:
+        """The entry of the data set."""
+        return self.grid.data[self.data]
+
+    @property
+    def network(self) -> GridNetwork:
+        """The entry of the network."""
+        return self.grid.models[self.model]
+
+    @cached_property
+    def stages(self) -> Stages:
+        """The stages to train, without the first stage where that is a run of its own."""
+        method = self.grid.methods[self.method]
+        return SCHEMES[method.scheme].build(self.settings, method.loss)
+
+    @cached_property
+    def first(self) -> Trial | None:
+        """The run whose best weights this one begins from: cross-entropy with the published settings."""
+        if not SCHEMES[self.grid.methods[self.method].scheme].from_first:
+            return None
+        settings = resolve_settings(self.grid, self.data, self.model, "ce")
+        return replace(self, method="ce", candidate=0, settings=settings)
+
+    @cached_property
+    def members(self) -> tuple[Trial, ...]:
+        """The runs whose scores an ensemble averages; none for other methods."""
+        method = self.grid.methods[self.method]
+        if method.of is None:
+            return ()
+        return tuple(
+            replace(self, method=method.of, seed=self.seed + number * _MEMBER_SEEDS) for number in range(method.members)
+        )
+
+    @property
+    def prerequisites(self) -> tuple[Trial, ...]:
+        """The runs that this one continues or averages."""
+        return (*((self.first,) if self.first is not None else ()), *self.members)
+
+    @property
+    def size(self) -> dict[str, int]:
+        """The network's width under the name of its argument."""
+        return {name: self.settings[name] for name in ("hidden", "width") if name in self.settings}
+
+    @cached_property
+    def key(self) -> str:
+        """The hash of the resolved configuration; equal runs of different tables have the same key."""
+        return hashlib.sha256(json.dumps(self.resolved, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """The resolved configuration: everything that decides the run's numbers."""
+        if self.members:
+            return {"ensemble": [member.key for member in self.members]}
+        table: dict[str, Any] = {
+            "data": self.data_set.source,
+            "task": self.data_set.task,
+            "split": self.split,
+            "network": self.network.network,
+            **self.size,
+            "seed": self.seed,
+            "stages": [stage_to_table(stage) for stage in self.stages],
+        }
+        if self.first is not None:
+            table["first"] = [stage_to_table(stage) for stage in self.first.stages]
+        if self.settings.get("recompute"):
+            table["train_metrics"] = "full"
+        return table
+
+    @property
+    def coordinates(self) -> dict[str, Any]:
+        """The position of the run's result in the tables."""
+        names = ("data", "model", "method", "split", "seed", "candidate")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def label(self) -> str:
+        """The run's name in messages."""
+        split = f" {self.split}" if self.split else ""
+        tuned = f" #{self.candidate}" if self.candidate else ""
+        return f"{self.data}{split} {self.model} {self.method}{tuned} seed {self.seed}"
 
 
 @dataclass(frozen=True)
 class Search:
     """One method on one split of a cell: its configurations at the first seed, then the chosen one at all seeds."""
 
-    grid: Grid
+    grid: ExperimentGrid
     data: str
     model: str
     method: str
@@ -28,30 +136,29 @@ class Search:
 
     @cached_property
     def tuning(self) -> list[Trial]:
-        """The runs that validation chooses from, one per configuration, at the first seed."""
-        options = candidates(self.grid, self.data, self.model, self.tuned, self.budget)
-        return [self.trial(self.seeds[0], settings, number) for number, settings in enumerate(options)]
+        """The runs that validation chooses from: one per configuration, at the first seed."""
+        candidates = candidate_settings(self.grid, self.data, self.model, self.tuned, self.budget)
+        return [self.trial(self.seeds[0], settings, number) for number, settings in enumerate(candidates)]
 
     @property
     def tuned(self) -> str:
-        """The method whose configurations are compared: an ensemble has those of its members."""
+        """The method whose configurations are compared: of an ensemble, that of its members."""
         return self.grid.methods[self.method].of or self.method
 
-    def trial(self, seed: int, settings: dict[str, Any], number: int, method: str | None = None) -> Trial:
+    def trial(self, seed: int, settings: Settings, candidate: int, method: str | None = None) -> Trial:
         """Return one run of this search."""
-        return Trial(self.grid, self.data, self.model, method or self.tuned, self.split, seed, settings, number)
+        return Trial(self.grid, self.data, self.model, method or self.tuned, self.split, seed, settings, candidate)
 
-    def chosen(self, lines: Lines) -> Trial | None:
-        """Return the configuration of the best validation AP, the earlier one if equal; None until all are run."""
-        trials = self.tuning
-        found = [lines.get(trial.key) for trial in trials]
+    def chosen(self, lines: ResultLines) -> Trial | None:
+        """Return the configuration of the highest validation AP, the first of equal ones; None until all have run."""
+        found = [lines.get(trial.key) for trial in self.tuning]
         if any(line is None for line in found):
             return None
         values = [line["valid"]["ap"] if line and line.get("valid") else -1.0 for line in found]
-        return trials[values.index(max(values))]
+        return self.tuning[values.index(max(values))]
 
-    def final(self, lines: Lines) -> list[Trial] | None:
-        """Return the runs that stand in the table, one per seed; None while the choice is open."""
+    def final(self, lines: ResultLines) -> list[Trial] | None:
+        """Return the runs that stand in the table, one per seed; None until the configuration is chosen."""
         chosen = self.chosen(lines)
         if chosen is None:
             return None
@@ -64,15 +171,13 @@ class Search:
     def _finals(self) -> dict[int, list[Trial]]:
         return {}
 
-    def outstanding(self, lines: Lines) -> list[Trial]:
-        """Return what has yet to run: configurations first, then seeds; an ensemble after its members."""
-        final = self.final(lines)
-        if final is None:
-            return [trial for trial in self.tuning if trial.key not in lines]
-        return [trial for trial in final if trial.key not in lines]
+    def outstanding(self, lines: ResultLines) -> list[Trial]:
+        """Return the runs without a result: configurations first, then seeds."""
+        trials = self.final(lines)
+        return [trial for trial in (self.tuning if trials is None else trials) if trial.key not in lines]
 
-    def count(self, lines: Lines) -> tuple[int, int]:
-        """Return how many runs are done, and how many it has."""
+    def count(self, lines: ResultLines) -> tuple[int, int]:
+        """Return the numbers of finished runs and of all runs."""
         keys = {trial.key for trial in self.tuning} if self.tuned == self.method else set()
         final = self.final(lines)
         others = len(self.seeds) - (1 if keys else 0)
@@ -82,16 +187,24 @@ class Search:
         return done, len(keys) + others
 
 
-def searches(
-    grid: Grid,
-    cells: Sequence[tuple[str, str]],
+def plan_searches(
+    grid: ExperimentGrid,
+    cells: Sequence[GridCell],
     methods: Sequence[str],
     *,
     budget: int = 1,
     seeds: int | None = None,
     splits: Sequence[str] | None = None,
 ) -> list[Search]:
-    """Return what fills these cells, replicate by replicate, so that whole comparisons come first.
+    """Return the searches that fill some cells: all methods of a split before the next split.
+
+    Args:
+        grid: All experiments.
+        cells: The (data set, network) pairs.
+        methods: The rows.
+        budget: The number of configurations per method.
+        seeds: The number of seeds per split; by default as in the grid.
+        splits: Only these splits.
 
     Raises:
         ValueError: A data set has none of the splits.
@@ -105,14 +218,14 @@ def searches(
         for number, split in enumerate(entry.splits):
             if splits is not None and split not in splits:
                 continue
-            # A split's seeds are its own, so that the first weights differ from split to split.
+            # Each split has seeds of its own, so that the initial weights differ between splits.
             own = tuple(number + k * len(entry.splits) for k in range(entry.seeds if seeds is None else seeds))
             found += [Search(grid, data, model, method, split, own, budget) for method in methods]
     return found
 
 
-def next_trials(plan: Sequence[Search], lines: Lines) -> Iterator[Trial]:
-    """Yield what can run now, in the plan's order; what a run begins from stands before it."""
+def next_trials(plan: Sequence[Search], lines: ResultLines) -> Iterator[Trial]:
+    """Yield the runs without a result in the plan's order, the members of an ensemble before it."""
     for search in plan:
         for trial in search.outstanding(lines):
             yield from (member for member in trial.members if member.key not in lines)

@@ -1,57 +1,60 @@
-"""What is known: one line of JSON per finished run, written by any number of processes."""
+"""The results file: one line of JSON per finished run, appended by any number of processes."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from apmax.reproduce.claims import waiting
+from filelock import FileLock, Timeout
 
-LINES, HISTORIES = "results.jsonl", "histories.jsonl"
+RESULTS_FILE, HISTORIES_FILE = "results.jsonl", "histories.jsonl"
+_POLL_SECONDS = 0.01
 
 
 class Results:
-    """The results of a folder, by the keys of their trials; `refresh` reads what others have added."""
+    """The results in a folder, by the keys of their trials."""
 
     def __init__(self, folder: str | PathLike[str]) -> None:
         self.folder = Path(folder)
         self.lines: dict[str, dict[str, Any]] = {}
-        self.read_to = 0
+        self._position = 0
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the lines that were added since, by whichever process; a line cut short is left for later."""
-        path = self.folder / LINES
+        """Read the lines that any process has added since; an incomplete last line is left for the next time."""
+        path = self.folder / RESULTS_FILE
         if not path.exists():
             return
         with path.open("rb") as file:
-            file.seek(self.read_to)
+            file.seek(self._position)
             for raw in file:
                 if not raw.endswith(b"\n"):
                     break
-                self.read_to += len(raw)
+                self._position += len(raw)
                 if raw.strip():
                     line = json.loads(raw)
                     self.lines[line["key"]] = line
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """Return a run's result, or None."""
+        """Return the result of a run, or None."""
         return self.lines.get(key)
 
     def add(self, line: dict[str, Any], history: dict[str, Any] | None = None) -> None:
-        """Append a result, and how its epochs went where that is wanted; on the disk when this returns."""
+        """Append a result, and the history of its epochs if given; both are on the disk when this returns."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if history is not None:
-            append(self.folder / HISTORIES, history)
-        append(self.folder / LINES, line)
+            append_line(self.folder / HISTORIES_FILE, history)
+        append_line(self.folder / RESULTS_FILE, line)
         self.refresh()
 
     def histories(self) -> dict[str, dict[str, Any]]:
-        """Return how the epochs of those runs went of which that was kept, by key; a line cut short is left out."""
-        path = self.folder / HISTORIES
+        """Return the histories of epochs by key, for the runs that have one; an incomplete last line is left out."""
+        path = self.folder / HISTORIES_FILE
         if not path.exists():
             return {}
         with path.open("rb") as file:
@@ -59,15 +62,42 @@ class Results:
         return {line["key"]: line for line in lines}
 
 
-def append(path: Path, line: dict[str, Any]) -> None:
-    """Append one line of JSON; two processes never write into each other's, and a torn last line is ended first."""
-    with waiting(path.with_name(f".{path.name}.lock")), path.open("ab+") as file:
+def append_line(path: Path, line: dict[str, Any]) -> None:
+    """Append one line of JSON under a lock, after removing an incomplete last line."""
+    with locked(path.with_name(f".{path.name}.lock")), path.open("ab+") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":
                 file.seek(0)
-                whole = file.read()
-                file.truncate(whole.rfind(b"\n") + 1)
+                content = file.read()
+                file.truncate(content.rfind(b"\n") + 1)
         file.write((json.dumps(line) + "\n").encode())
         file.flush()
         os.fsync(file.fileno())
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock at `path`, waiting until it is free."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path, poll_interval=_POLL_SECONDS):
+        yield
+
+
+@contextmanager
+def claimed(path: Path) -> Iterator[bool]:
+    """Yield whether this process got the lock at `path`, without waiting.
+
+    The operating system releases the lock when its holder ends, by `kill -9` too: no claim outlives its run.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()

@@ -1,41 +1,73 @@
-"""From settings to stages: the ways in which the rows of the tables are trained."""
+"""Training schemes: how the settings of a run become the stages that are trained.
+
+A new scheme is one function here, decorated with `@_scheme("name")`; a method uses it by `scheme = "name"` in its table
+`[methods.…]` of `grid.toml`, and stands in a table of results once its name is in one of the lists of `[rows]`. A new
+method with an existing scheme needs the entry in `grid.toml` only. Nothing else has to know either name.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from apmax.reproduce.settings import Settings
-from apmax.train.config import RECIPES, ExactHead, Optimizer, Sampler, Schedule, Stage
+from apmax.train import RECIPES, ExactHead, Optimizer, Sampler, Schedule, Stage
 
+Settings = dict[str, Any]
+"""All settings of a run by name; `options` are the arguments of its loss."""
 Stages = tuple[Stage | ExactHead, ...]
-FROM_FIRST = ("second", "continued", "head")
-"""The schemes that begin from the first stage's best weights."""
+_Builder = Callable[[Settings, str | None], Stages]
 
 
-def first_stage(settings: Settings) -> Stages:
-    """Cross-entropy as in the paper's first stage."""
+class Scheme(NamedTuple):
+    """A training scheme.
+
+    Args:
+        build: Returns the stages of a run from its settings and the name of its loss.
+        from_first: Training begins from the best weights of the first stage, which is a run of its own.
+    """
+
+    build: _Builder
+    from_first: bool
+
+
+SCHEMES: dict[str, Scheme] = {}
+
+
+def _scheme(name: str, *, from_first: bool = False) -> Callable[[_Builder], _Builder]:
+    """Return a decorator that adds a function to `SCHEMES`."""
+
+    def register(build: _Builder) -> _Builder:
+        SCHEMES[name] = Scheme(build, from_first)
+        return build
+
+    return register
+
+
+@_scheme("first")
+def _first_stage(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001 - one signature for all schemes
+    """Return the first stage of the paper: cross-entropy on shuffled batches."""
     stage = Stage(
         loss={"ce": 1.0},
         epochs=settings["first_epochs"],
-        optimizer=optimizer(settings, "first_"),
-        schedule=schedule(settings),
+        optimizer=_optimizer(settings, "first_"),
+        schedule=_schedule(settings),
         sampler=Sampler(name="shuffle", batch_size=settings["batch_size"]),
         smooth=1,
     )
     return (stage,)
 
 
-def second_stage(settings: Settings, loss: str | None) -> Stages:
-    """A new head, and the method alone on batches that hold positives."""
+@_scheme("second", from_first=True)
+def _second_stage(settings: Settings, loss: str | None) -> Stages:
+    """Return the second stage of the paper: a new head, and the method's loss alone on batches with positives."""
     assert loss is not None
     options: dict[str, Any] = settings["options"]
     stage = Stage(
         loss={loss: 1.0},
         options={loss: options} if options else {},
         epochs=settings["epochs"],
-        optimizer=optimizer(settings),
-        schedule=schedule(settings),
+        optimizer=_optimizer(settings),
+        schedule=_schedule(settings),
         sampler=Sampler(name="positive", batch_size=settings["batch_size"], num_pos=settings["num_pos"]),
         keep=False,
         reset=("head",),
@@ -45,13 +77,14 @@ def second_stage(settings: Settings, loss: str | None) -> Stages:
     return (stage,)
 
 
-def continued(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001 - one signature for all
-    """Cross-entropy goes on: no new head, plain shuffling, as many epochs as the methods have."""
+@_scheme("continued", from_first=True)
+def _continued(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001
+    """Return more cross-entropy: the same head, shuffled batches, as many epochs as the methods have."""
     stage = Stage(
         loss={"ce": 1.0},
         epochs=settings["epochs"],
-        optimizer=optimizer(settings),
-        schedule=schedule(settings),
+        optimizer=_optimizer(settings),
+        schedule=_schedule(settings),
         sampler=Sampler(name="shuffle", batch_size=settings["batch_size"]),
         keep=False,
         patience=settings.get("patience"),
@@ -60,51 +93,50 @@ def continued(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001 -
     return (stage,)
 
 
-def recipe(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001
-    """Our default recipe, its AP loss with the options given."""
+@_scheme("recipe")
+def _recipe(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001
+    """Return the stages of the default recipe, its joint stage with the given options."""
     first, second = RECIPES["default"](batch_size=settings["batch_size"], **settings["recipe"])
     if settings["options"]:
-        both = {name: dict(settings["options"]) for name in second.loss}
-        second = Stage(**{**vars(second), "options": both})
+        options = {name: dict(settings["options"]) for name in second.loss}
+        second = Stage(**{**vars(second), "options": options})
     return first, second
 
 
-def joint_ce(settings: Settings, loss: str | None) -> Stages:
-    """The recipe with cross-entropy alone in its second stage: what differs from the recipe is the loss."""
-    first, second = recipe(settings, loss)
+@_scheme("joint_ce")
+def _joint_ce(settings: Settings, loss: str | None) -> Stages:
+    """Return the default recipe with cross-entropy alone in its joint stage, so that only the loss differs."""
+    first, second = _recipe(settings, loss)
     return first, Stage(**{**vars(second), "loss": {"ce": 1.0}})
 
 
-def averaged(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001
-    """The recipe's cross-entropy with averaged weights, for all of the recipe's epochs."""
-    own = dict(settings["recipe"])
-    own["epochs"] += own.pop("joint_epochs")
-    return RECIPES["default"](batch_size=settings["batch_size"], **own)[:1]
+@_scheme("averaged")
+def _averaged(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001
+    """Return the recipe's cross-entropy stage with averaged weights, for all of the recipe's epochs."""
+    options = dict(settings["recipe"])
+    options["epochs"] += options.pop("joint_epochs")
+    return RECIPES["default"](batch_size=settings["batch_size"], **options)[:1]
 
 
-def head(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001
-    """Only the last layer, by the exact objective."""
+@_scheme("head", from_first=True)
+def _head(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001
+    """Return the training of the last layer alone by the exact objective."""
     return (ExactHead(keep=False),)
 
 
-def optimizer(settings: Settings, stage: str = "") -> Optimizer:
-    """The update rule with the first stage's numbers (`stage="first_"`) or the method's."""
-    numbers = {name: settings[stage + name] for name in ("lr", "weight_decay", "momentum")}
-    pull = {} if stage else {name: settings[name] for name in ("proximal", "proximal_every") if name in settings}
-    return Optimizer(name=settings["optimizer"], **numbers, **pull)
+@_scheme("ensemble")
+def _ensemble(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001
+    """Return no stage: the scores are the mean of those of other runs."""
+    return ()
 
 
-def schedule(settings: Settings) -> Schedule:
-    """The rate drops once."""
+def _optimizer(settings: Settings, prefix: str = "") -> Optimizer:
+    """Return the optimiser of the first stage (`prefix="first_"`) or of the method's stage."""
+    numbers = {name: settings[prefix + name] for name in ("lr", "weight_decay", "momentum")}
+    proximal = {} if prefix else {name: settings[name] for name in ("proximal", "proximal_every") if name in settings}
+    return Optimizer(name=settings["optimizer"], **numbers, **proximal)
+
+
+def _schedule(settings: Settings) -> Schedule:
+    """Return the schedule: the learning rate drops once."""
     return Schedule(name="step", milestones=(settings["milestone"],), factor=settings["factor"])
-
-
-SCHEMES: dict[str, Callable[[Settings, str | None], Stages]] = {
-    "first": lambda settings, loss: first_stage(settings),  # noqa: ARG005
-    "second": second_stage,
-    "continued": continued,
-    "recipe": recipe,
-    "joint_ce": joint_ce,
-    "averaged": averaged,
-    "head": head,
-}

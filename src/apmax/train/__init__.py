@@ -1,29 +1,91 @@
-"""Training: `for record in epochs(model, data, run)`, or `fit(model, data, run)` for the whole of it.
+"""Training: `for record in epochs(model, data, run)`, or `fit(model, data, run)` for a whole run.
 
-A run is a value (`apmax.train.config.Run`): a tuple of stages, each with its loss, optimiser, schedule and sampler.
-Runs are resumable to the bit and give the same weights on any number of processes.
+A run is a value (`Run`): a tuple of stages, each with its loss, optimiser, schedule and sampler. Runs can be resumed
+bit for bit and give the same weights on any number of processes.
 """
 
-from apmax.train.ensemble import Ensemble, Result, fit
-from apmax.train.failures import DivergedError, NotWrittenError, Terminated
-from apmax.train.files import read_records
-from apmax.train.loading import Data
+from apmax.train.checkpoints import load_checkpoint, previous_checkpoint, save_checkpoint, write_atomic
+from apmax.train.config import (
+    Checkpoints,
+    ConfigTable,
+    ExactHead,
+    Objective,
+    Optimizer,
+    Run,
+    Sampler,
+    Schedule,
+    Stage,
+    check_known_key,
+    config_from_table,
+    config_to_table,
+    stage_from_table,
+    stage_to_table,
+)
+from apmax.train.data import Data
+from apmax.train.display import format_record
+from apmax.train.errors import CheckpointError, DivergedError, NotWrittenError, Terminated
 from apmax.train.loop import epochs
-from apmax.train.records import Metrics, Record, measure
+from apmax.train.recipes import RECIPES, sized_recipe
+from apmax.train.records import EpochMetrics, Record, compute_metrics, nan_to_none
+from apmax.train.run_directory import read_records
 from apmax.train.scoring import predict
+from apmax.train.seeds import Ensemble, Result, fit
+from apmax.train.state import is_first_process
+from apmax.train.toml import (
+    format_toml,
+    parse_literal,
+    parse_toml,
+    read_run,
+    run_from_table,
+    run_from_toml,
+    run_to_table,
+    run_to_toml,
+)
 
 __all__ = [
+    "RECIPES",
+    "CheckpointError",
+    "Checkpoints",
+    "ConfigTable",
     "Data",
     "DivergedError",
     "Ensemble",
-    "Metrics",
+    "EpochMetrics",
+    "ExactHead",
     "NotWrittenError",
+    "Objective",
+    "Optimizer",
     "Record",
     "Result",
+    "Run",
+    "Sampler",
+    "Schedule",
+    "Stage",
     "Terminated",
+    "check_known_key",
+    "compute_metrics",
+    "config_from_table",
+    "config_to_table",
     "epochs",
     "fit",
-    "measure",
+    "format_record",
+    "format_toml",
+    "is_first_process",
+    "load_checkpoint",
+    "nan_to_none",
+    "parse_literal",
+    "parse_toml",
     "predict",
+    "previous_checkpoint",
     "read_records",
+    "read_run",
+    "run_from_table",
+    "run_from_toml",
+    "run_to_table",
+    "run_to_toml",
+    "save_checkpoint",
+    "sized_recipe",
+    "stage_from_table",
+    "stage_to_table",
+    "write_atomic",
 ]

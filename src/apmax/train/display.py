@@ -1,4 +1,4 @@
-"""Progress for people: a bar on a terminal, plain lines elsewhere."""
+"""Progress display: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any, TextIO
 from apmax import extras
 from apmax.train.records import Record
 
-REFRESH_SECONDS = 0.5
+_REFRESH_SECONDS = 0.5
 
 
 class Display:
-    """Shows nothing; the base of those that do."""
+    """Shows nothing; base class of the displays."""
 
     def batch(self, stage: str, epoch: int, done: int, total: int, estimate: Callable[[], float]) -> None:
-        """Show how far the epoch is; `estimate` computes the AP of the latest scores when called."""
+        """Show the progress within the epoch; `estimate()` computes the AP of the latest scores."""
 
     def epoch(self, record: Record) -> None:
         """Show a finished epoch."""
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Release the terminal."""
 
 
-class Lines(Display):
+class LineDisplay(Display):
     """One line per epoch."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -34,12 +34,12 @@ class Lines(Display):
 
     def epoch(self, record: Record) -> None:
         """Write the line."""
-        self.stream.write(summary(record) + "\n")
+        self.stream.write(format_record(record) + "\n")
         self.stream.flush()
 
 
-class Bar(Display):
-    """A bar per epoch with the running AP estimate, and a line above it for every finished epoch."""
+class BarDisplay(Display):
+    """A progress bar per epoch with the running AP, and a line above it for every finished epoch."""
 
     def __init__(self, console: Any) -> None:
         progress = extras.load("rich.progress", "train")
@@ -50,9 +50,9 @@ class Bar(Display):
         self.shown = 0.0
 
     def batch(self, stage: str, epoch: int, done: int, total: int, estimate: Callable[[], float]) -> None:
-        """Move the bar, a few times a second."""
+        """Update the bar, at most twice a second."""
         now = time.monotonic()
-        if now - self.shown < REFRESH_SECONDS and 1 < done < total:
+        if now - self.shown < _REFRESH_SECONDS and 1 < done < total:
             return
         self.shown = now
         text = f"{stage} {epoch}"
@@ -60,19 +60,19 @@ class Bar(Display):
 
     def epoch(self, record: Record) -> None:
         """Write the line above the bar."""
-        self.progress.console.print(summary(record), highlight=False)
+        self.progress.console.print(format_record(record), highlight=False)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self.progress.stop()
 
 
-def summary(record: Record) -> str:
-    """Return a record in one line that fits a terminal of 80 columns; the run's directory has all of it.
+def format_record(record: Record) -> str:
+    """Return the main numbers of a record in one line of at most 80 columns.
 
-    >>> from apmax.train.records import Metrics
-    >>> reached = Metrics(0.8125, 0.81, 0.9375, -0.5)
-    >>> summary(Record("ap + ce", 1, 12, 4000, 3e-4, -0.51234, reached, reached, 12.34))
+    >>> from apmax.train.records import EpochMetrics
+    >>> values = EpochMetrics(0.8125, 0.81, 0.9375, -0.5)
+    >>> format_record(Record("ap + ce", 1, 12, 4000, 3e-4, -0.51234, values, values, 12.34))
     'ap + ce 12  loss -0.5123  train AP 0.8125  valid AP 0.8125 AUROC 0.938  12.3 s'
     """
     parts = [f"{record.stage} {record.epoch}", f"loss {record.loss:.4g}"]
@@ -83,10 +83,10 @@ def summary(record: Record) -> str:
     return "  ".join([*parts, f"{record.seconds:.3g} s" if record.seconds < 100 else f"{record.seconds:.0f} s"])
 
 
-def display_for(wanted: bool, stream: TextIO | None = None) -> Display:
-    """Return what suits the stream: a bar if it is a terminal, lines if not, nothing if not wanted."""
-    if not wanted:
+def make_display(enabled: bool, stream: TextIO | None = None) -> Display:
+    """Return a display for the stream: a bar on a terminal, lines elsewhere, nothing if not `enabled`."""
+    if not enabled:
         return Display()
     stream = stream or sys.stdout
     console = extras.load("rich.console", "train").Console(file=stream)
-    return Bar(console) if console.is_terminal else Lines(stream)
+    return BarDisplay(console) if console.is_terminal else LineDisplay(stream)

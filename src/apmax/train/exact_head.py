@@ -1,4 +1,4 @@
-"""A stage that re-trains only the last linear layer, by the exact objective over all training rows."""
+"""A stage that re-trains the last linear layer by the exact objective over all training rows."""
 
 from __future__ import annotations
 
@@ -9,95 +9,90 @@ import torch
 from torch import Tensor, nn
 
 from apmax import functional, metrics
-from apmax.train.averaging import snapshot
 from apmax.train.config import ExactHead
-from apmax.train.heads import last_linear
-from apmax.train.records import Record, measure
+from apmax.train.records import Record, compute_metrics
 from apmax.train.scoring import score_rows
 from apmax.train.selection import Candidate
-from apmax.train.session import Session
-from apmax.train.work import Work
+from apmax.train.state import RunState, StageState
+from apmax.train.weights import copy_weights, last_linear
 
 
-class Split(NamedTuple):
-    """What the head is given of each row, (n, d), the labels, and the weights if there are any."""
+class _Embedded(NamedTuple):
+    """The inputs of the head for all rows of a split, (n, d), with labels and weights."""
 
     features: Tensor
     labels: Tensor
     sample_weight: Tensor | None
 
 
-class Trial(NamedTuple):
-    """A head's weight and the validation AP it reaches (the training AP without validation)."""
-
-    weight: Tensor
-    ap: float
-
-
-def retrain_head(session: Session, work: Work, stage: ExactHead) -> Record:
-    """Compute the embeddings once, fit the head for each strength of L2, and keep what validation AP likes best.
+def train_exact_head(run_state: RunState, state: StageState, stage: ExactHead) -> Record:
+    """Compute the embeddings once, fit a head for each strength of L2, and select by validation AP.
 
     Raises:
-        ValueError: Several strengths and no validation, or scores that are not the last linear layer's output.
+        ValueError: Several strengths without validation, or scores that are not the last linear layer's output.
     """
-    if session.valid_labels is None and len(stage.l2) > 1:
-        raise ValueError("exact_head chooses l2 on the validation split: give one, or a single strength")
+    if run_state.valid_labels is None and len(stage.l2) > 1:
+        raise ValueError("exact_head selects l2 on the validation split: give valid, or a single strength")
     started = time.monotonic()
-    head = last_linear(session.model)
-    module = session.fabric.setup(session.model)
-    splits = [Split(embed(session, module, head, session.data.train), session.labels, session.weight)]
-    if session.valid_labels is not None:
-        features = embed(session, module, head, session.data.valid)
-        splits.append(Split(features, session.valid_labels, session.valid_weight))
-    known = splits[0]._replace(labels=session.label_table)
+    head = last_linear(run_state.model)
+    module = run_state.fabric.setup(run_state.model)
+    features = _embed(run_state, module, head, run_state.data.train)
+    splits = [_Embedded(features, run_state.labels, run_state.weight)]
+    if run_state.valid_labels is not None:
+        features = _embed(run_state, module, head, run_state.data.valid)
+        splits.append(_Embedded(features, run_state.valid_labels, run_state.valid_weight))
+    train_split = splits[0]._replace(labels=run_state.device_labels)
     bias = 0.0 if head.bias is None else head.bias.detach().double()
 
-    def trial(weight: Tensor) -> Trial:
+    def selection_ap(weight: Tensor) -> float:
+        """Return the validation AP of a head; the training AP without validation."""
         features, labels, sample_weight = splits[-1]
-        scores = one_or_more(features @ weight.T + bias)
-        return Trial(weight, float(metrics.average_precision(scores, labels, sample_weight=sample_weight).nanmean()))
+        scores = _squeeze_single_task(features @ weight.T + bias)
+        return float(metrics.average_precision(scores, labels, sample_weight=sample_weight).nanmean())
 
-    begin = head.weight.detach().double().clone()
-    heads = [fit_head(known, begin, bias, strength, stage) for strength in stage.l2]
-    chosen = max(map(trial, [begin, *heads] if stage.keep else heads), key=lambda each: each.ap)
-    objective = surrogate_loss(known, chosen.weight, bias, stage)
+    initial = head.weight.detach().double().clone()
+    fitted = [_fit_head(train_split, initial, bias, strength, stage) for strength in stage.l2]
+    chosen = max([initial, *fitted] if stage.keep else fitted, key=selection_ap)
+    objective = _head_objective(train_split, chosen, bias, stage)
     with torch.no_grad():
-        head.weight.copy_(chosen.weight)
+        head.weight.copy_(chosen)
     train, *held_out = (
-        measure(one_or_more(x @ chosen.weight.T + bias), y, objective=session.run.objective, sample_weight=w)
+        compute_metrics(
+            _squeeze_single_task(x @ chosen.T + bias), y, objective=run_state.run.objective, sample_weight=w
+        )
         for x, y, w in splits
     )
     valid = held_out[0] if held_out else None
-    work.epoch += 1
-    candidate = Candidate(work.number, work.epoch, None, snapshot(session.model))
-    work.selection.add(candidate, None if valid is None else valid.ap)
+    state.epoch += 1
+    candidate = Candidate(state.number, state.epoch, None, copy_weights(run_state.model))
+    state.selection.add(candidate, None if valid is None else valid.ap)
     record = Record(
         stage=stage.name,
-        stage_number=work.number,
-        epoch=work.epoch,
-        step=session.step,
+        stage_number=state.number,
+        epoch=state.epoch,
+        step=run_state.step,
         lr=0.0,
         loss=float(objective),
         train=train,
         valid=valid,
         seconds=time.monotonic() - started,
-        member=session.member,
+        member=run_state.member,
     )
-    session.add(record)
+    run_state.add_record(record)
     return record
 
 
-def fit_head(split: Split, begin: Tensor, bias: Tensor | float, l2: float, stage: ExactHead) -> Tensor:
-    """Return the weight (tasks, d) that minimises `P(w) + l2·|w|²` from `begin` by L-BFGS.
+def _fit_head(split: _Embedded, initial: Tensor, bias: Tensor | float, l2: float, stage: ExactHead) -> Tensor:
+    """Return the weight (tasks, d) that minimises `P(w) + l2·|w|²`, by L-BFGS from `initial`.
 
-    AP does not see a shift of all scores, so the bias stays what it was.
+    AP does not depend on a shift of all scores, so the bias is not changed.
     """
-    weight = begin.clone().requires_grad_(True)
+    weight = initial.clone().requires_grad_(True)
     optimizer = torch.optim.LBFGS([weight], max_iter=stage.max_iter, line_search_fn="strong_wolfe")
 
     def closure() -> Any:
         optimizer.zero_grad()
-        value = surrogate_loss(split, weight, bias, stage) + l2 * weight.square().sum()
+        value = _head_objective(split, weight, bias, stage) + l2 * weight.square().sum()
         value.backward()
         return value
 
@@ -106,42 +101,42 @@ def fit_head(split: Split, begin: Tensor, bias: Tensor | float, l2: float, stage
     return weight.detach()
 
 
-def surrogate_loss(split: Split, weight: Tensor, bias: Tensor | float, stage: ExactHead) -> Tensor:
+def _head_objective(split: _Embedded, weight: Tensor, bias: Tensor | float, stage: ExactHead) -> Tensor:
     """Return the exact objective P of the head's scores."""
-    scores = one_or_more(split.features @ weight.T + bias)
+    scores = _squeeze_single_task(split.features @ weight.T + bias)
     return functional.ap_objective(
         scores, split.labels, stage.surrogate, stage.margin, sample_weight=split.sample_weight
     )
 
 
-def embed(session: Session, module: nn.Module, head: nn.Linear, dataset: Any) -> Tensor:
-    """Return the inputs of `head` for every row of `dataset`, (n, d) in float64; every process computes all."""
-    kept: list[Tensor] = []
-    hook = head.register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0].detach().double()))
-    session.before_loading()
+def _embed(run_state: RunState, module: nn.Module, head: nn.Linear, dataset: Any) -> Tensor:
+    """Return the inputs of `head` for every row of `dataset`, (n, d) in float64; every process computes all rows."""
+    captured: list[Tensor] = []
+    hook = head.register_forward_pre_hook(lambda _, inputs: captured.append(inputs[0].detach().double()))
+    run_state.before_loading()
     try:
         scores = score_rows(
             module,
             dataset,
             list(range(len(dataset))),
-            batch_size=session.run.eval_batch_size,
-            seed=session.run.seed,
-            device=session.device,
-            workers=session.run.workers,
-            collate=session.data.collate,
+            batch_size=run_state.run.eval_batch_size,
+            seed=run_state.run.seed,
+            device=run_state.device,
+            workers=run_state.run.workers,
+            collate=run_state.data.collate,
         )
     finally:
         hook.remove()
-    features = torch.cat(kept)
+    features = torch.cat(captured)
     bias = 0.0 if head.bias is None else head.bias.double()
     if features.ndim != 2 or len(features) != len(scores):
         raise ValueError("exact_head needs a model that calls its last linear layer once, with one row per example")
-    again = one_or_more(features @ head.weight.double().T + bias)
-    if again.shape != scores.shape or not torch.allclose(again, scores.double(), rtol=1e-3, atol=1e-3):
+    recomputed = _squeeze_single_task(features @ head.weight.double().T + bias)
+    if recomputed.shape != scores.shape or not torch.allclose(recomputed, scores.double(), rtol=1e-3, atol=1e-3):
         raise ValueError("exact_head needs a model whose scores are the output of its last linear layer")
     return features
 
 
-def one_or_more(scores: Tensor) -> Tensor:
+def _squeeze_single_task(scores: Tensor) -> Tensor:
     """Return scores of one task as (n,)."""
     return scores[:, 0] if scores.shape[1] == 1 else scores

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
 
-from apmax.train.averaging import restore
+from apmax.train.checkpoints import load_checkpoint, previous_checkpoint
 from apmax.train.config import ExactHead, Run, Stage
-from apmax.train.exact_head import retrain_head
-from apmax.train.gradient import one_epoch, prepare
-from apmax.train.loading import Data
-from apmax.train.randomness import preserved
-from apmax.train.records import Record
-from apmax.train.resuming import resume_run, resume_work, saved_state
-from apmax.train.selection import Candidate, Selection, is_over
-from apmax.train.session import Session
-from apmax.train.work import Work
+from apmax.train.data import Data
+from apmax.train.exact_head import train_exact_head
+from apmax.train.randomness import preserved_generators
+from apmax.train.records import Record, parse_records
+from apmax.train.selection import Candidate, Selection, stops_early
+from apmax.train.stage import start_gradient_stage, train_epoch
+from apmax.train.state import RunState, SeenBatches, StageState
+from apmax.train.toml import run_from_table
+from apmax.train.weights import restore_weights
+
+_MAY_CHANGE = ("epochs", "patience", "name")
+"""Fields that may differ in a resumed stage; later stages may differ in all fields, finished ones in none."""
 
 
 def epochs(
@@ -34,25 +38,25 @@ def epochs(
 ) -> Iterator[Record]:
     """Train `model` in place and yield a record after every epoch.
 
-    While it runs the model holds the weights being trained; when it is exhausted, or the caller leaves the loop, the
-    chosen ones (those of the best smoothed validation AP) in evaluation mode. With `run.devices > 1` Fabric starts
-    the other processes by running the program again, and every process goes through the same loop.
+    During the loop the model holds the weights being trained. When the loop ends, or the caller leaves it, the model
+    holds the selected weights (best smoothed validation AP) and is in evaluation mode. With `run.devices > 1` Fabric
+    starts the other processes by running the program again, and every process goes through the same loop.
 
     Args:
         model: Any module that returns one score per example, or one per task.
         data: `Data`, or (train, valid) datasets.
-        run: What to do.
-        directory: Where configuration, records, checkpoints and the chosen weights go; nothing is written without.
-        resume: Go on from the directory's checkpoint, if there is one; "previous": from the one before it.
-        progress: Show a bar, or lines where there is no terminal.
+        run: The configuration.
+        directory: Folder for configuration, records, checkpoints and selected weights; None writes nothing.
+        resume: Continue from the directory's checkpoint, if there is one; "previous": from the one before it.
+        progress: Show a progress bar, or one line per epoch if the output is not a terminal.
         fabric: A launched `lightning_fabric.Fabric` to use instead of one made from `run`.
         member: The model's number in an ensemble, for the records.
 
     Raises:
-        DivergedError: Scores, loss or weights are no longer finite.
-        Terminated: SIGTERM came; the run is checkpointed.
+        DivergedError: Scores, loss or weights are not finite.
+        Terminated: The process received SIGTERM; the run is checkpointed.
         FileExistsError: The directory holds a run and `resume` is not set.
-        ValueError: Data, configuration and checkpoint do not fit each other.
+        ValueError: Data, configuration and checkpoint do not match.
 
     >>> import torch
     >>> from torch.utils.data import TensorDataset
@@ -64,86 +68,140 @@ def epochs(
     """
     data = data if isinstance(data, Data) else Data(*data)
     if run.ensemble > 1:
-        raise ValueError(f"run.ensemble is {run.ensemble}: call fit, which trains them all and joins them")
-    session = Session(model, data, run, directory=directory, progress=progress, member=member, fabric=fabric)
-    # Mistakes are reported now; training begins when the first record is asked for.
-    return run_stages(session, saved_state(session, resume))
+        raise ValueError(f"run.ensemble is {run.ensemble}: call fit, which trains all models and joins them")
+    run_state = RunState(model, data, run, directory=directory, progress=progress, member=member, fabric=fabric)
+    # Errors in the arguments are raised now; training starts when the first record is requested.
+    return _train_stages(run_state, _load_resumed(run_state, resume))
 
 
-def run_stages(session: Session, saved: dict[str, Any] | None) -> Iterator[Record]:
-    """Go through the stages from the beginning, or from where the checkpoint was written."""
-    run = session.run
+def _train_stages(run_state: RunState, saved: dict[str, Any] | None) -> Iterator[Record]:
+    """Train the stages from the beginning, or from the position of the checkpoint `saved`."""
+    stages = run_state.run.stages
     if saved is not None:
-        resume_run(session, saved)
-    trainable = {parameter: parameter.requires_grad for parameter in session.model.parameters()}
+        restore_weights(run_state.model, saved["model"])
+        run_state.step = run_state.schedule.step = saved["step"]
+        run_state.extend_records(parse_records(saved["records"]))
+    trainable = {parameter: parameter.requires_grad for parameter in run_state.model.parameters()}
     best: Candidate | None = None
-    with session.opened():
-        session.begin()
-        for number in range(0 if saved is None else saved["stage"], len(run.stages)):
-            stage = run.stages[number]
-            with preserved(session.device):
-                work = begin(session, number, best, saved)
+    with run_state.opened():
+        run_state.start_files()
+        for number in range(0 if saved is None else saved["stage"], len(stages)):
+            with preserved_generators(run_state.device):
+                state = _start_stage(run_state, number, best, saved)
             saved = None
-            while work.epoch < stage.epochs and not over(work):
-                with preserved(session.device):
-                    record = advance(session, work)
-                session.after_step(work)
+            while state.epoch < state.stage.epochs and not _stops_early(state):
+                with preserved_generators(run_state.device):
+                    record = _train_one_epoch(run_state, state)
+                run_state.after_step(state)
                 try:
                     yield record
                 except GeneratorExit:
-                    # The caller has seen enough and left its loop: choose among what there is.
-                    end(session, work, trainable)
+                    # The caller has left its loop: select among the epochs so far.
+                    _finish(run_state, state, trainable)
                     return
-            if number + 1 < len(run.stages):
-                best = work.selection.close()
-                restore_flags(trainable)
-        end(session, work, trainable)
+            if number + 1 < len(stages):
+                best = state.selection.finish()
+                _restore_trainable(trainable)
+        _finish(run_state, state, trainable)
 
 
-def end(session: Session, work: Work, trainable: dict[nn.Parameter, bool]) -> None:
-    """Write the last checkpoint, and leave the chosen weights in the model and in the directory."""
-    if session.path is not None:
-        # Before the choice is made, so that the run can be resumed with more epochs.
-        session.save(work)
-    best = work.selection.close()
-    restore_flags(trainable)
-    if best is not None:
-        restore(session.model, best.weights)
-        if session.files is not None:
-            chosen = {"stage": best.stage, "epoch": best.epoch, "smoothed_valid_ap": best.value}
-            session.files.finish(best.weights, chosen)
-    session.model.eval()
-
-
-def restore_flags(trainable: dict[nn.Parameter, bool]) -> None:
-    """Undo what a stage froze."""
-    for parameter, flag in trainable.items():
-        parameter.requires_grad_(flag)
-
-
-def begin(session: Session, number: int, best: Candidate | None, saved: dict[str, Any] | None) -> Work:
-    """Return the stage's work, from where the stage before ended or where the checkpoint was written."""
-    stage = session.run.stages[number]
+def _start_stage(run_state: RunState, number: int, best: Candidate | None, saved: dict[str, Any] | None) -> StageState:
+    """Return the stage's state, from the end of the previous stage or from the checkpoint `saved`."""
+    stage = run_state.run.stages[number]
     if best is not None and stage.start == "best":
-        restore(session.model, best.weights)
+        restore_weights(run_state.model, best.weights)
     window = stage.smooth if isinstance(stage, Stage) else 1
-    work = Work(number, stage, Selection(window, best if stage.keep else None))
+    state = StageState(number, stage, Selection(window, best if stage.keep else None))
     if isinstance(stage, Stage):
-        work.gradient = prepare(session, number, stage, resumed=saved is not None)
+        state.gradient = start_gradient_stage(run_state, number, stage, resumed=saved is not None)
     if saved is not None:
-        resume_work(session, work, saved)
-    return work
+        state.epoch, state.batch, state.seconds = saved["epoch"], saved["batch"], saved["seconds"]
+        state.selection.load_state_dict(saved["selection"])
+        state.seen = SeenBatches.restored(
+            saved["seen"], run_state.device, rank=run_state.rank, world_size=run_state.world_size
+        )
+        if state.gradient is not None:
+            state.gradient.load_state_dict(saved)
+    return state
 
 
-def advance(session: Session, work: Work) -> Record:
-    """Train one epoch of whichever kind of stage it is."""
-    if isinstance(work.stage, ExactHead):
-        return retrain_head(session, work, work.stage)
-    assert work.gradient is not None
-    return one_epoch(session, work, work.stage, work.gradient)
+def _train_one_epoch(run_state: RunState, state: StageState) -> Record:
+    """Train one epoch of a stage of either kind."""
+    if isinstance(state.stage, ExactHead):
+        return train_exact_head(run_state, state, state.stage)
+    assert state.gradient is not None
+    return train_epoch(run_state, state, state.stage, state.gradient)
 
 
-def over(work: Work) -> bool:
-    """Tell whether the stage stops early."""
-    patience = work.stage.patience if isinstance(work.stage, Stage) else None
-    return is_over(work.selection.values, window=work.selection.window, patience=patience)
+def _stops_early(state: StageState) -> bool:
+    patience = state.stage.patience if isinstance(state.stage, Stage) else None
+    return stops_early(state.selection.values, window=state.selection.window, patience=patience)
+
+
+def _finish(run_state: RunState, state: StageState, trainable: dict[nn.Parameter, bool]) -> None:
+    """Write the last checkpoint, and put the selected weights into the model and the run directory."""
+    if run_state.path is not None:
+        # Before the pending epochs are compared, so that the run can be resumed with more epochs.
+        run_state.save(state)
+    best = state.selection.finish()
+    _restore_trainable(trainable)
+    if best is not None:
+        restore_weights(run_state.model, best.weights)
+        if run_state.files is not None:
+            chosen = {"stage": best.stage, "epoch": best.epoch, "smoothed_valid_ap": best.value}
+            run_state.files.finish(best.weights, chosen)
+    run_state.model.eval()
+
+
+def _restore_trainable(trainable: dict[nn.Parameter, bool]) -> None:
+    """Undo the freezing of a stage."""
+    for parameter, requires_grad in trainable.items():
+        parameter.requires_grad_(requires_grad)
+
+
+def _load_resumed(run_state: RunState, resume: bool | str) -> dict[str, Any] | None:
+    """Return the checkpoint to continue from, or None to start at the beginning.
+
+    Raises:
+        FileExistsError: The directory holds a run and `resume` is not set.
+        ValueError: The checkpoint belongs to another configuration, seed or data, or is damaged.
+    """
+    if run_state.path is None:
+        if resume:
+            raise ValueError("resume needs the run's directory")
+        return None
+    path = run_state.path / "checkpoint.pt"
+    found = path.exists() or previous_checkpoint(path).exists()
+    run_state.fabric.barrier()
+    if not resume:
+        if found:
+            raise FileExistsError(f"{run_state.path} holds a run already: pass resume=True or choose another directory")
+        return None
+    if not found:
+        return None
+    if resume is not True and resume != "previous":
+        raise ValueError(f"resume must be True, False or 'previous', got {resume!r}")
+    saved = load_checkpoint(previous_checkpoint(path) if resume == "previous" else path)
+    _check_same_run(saved, run_state)
+    return saved
+
+
+def _check_same_run(saved: dict[str, Any], run_state: RunState) -> None:
+    """Raise `ValueError` unless the checkpoint is of this run, up to fields that may change."""
+    if saved["data"] != run_state.fingerprint:
+        raise ValueError(f"the checkpoint in {run_state.path} was trained on other data: its fingerprint differs")
+    old, new = run_from_table(saved["config"]), run_state.run
+    if old.seed != new.seed:
+        raise ValueError(f"seed was {old.seed} in the checkpoint and is {new.seed} now: resume with the same seed")
+    current = saved["stage"]
+    if len(new.stages) <= current:
+        raise ValueError(f"the checkpoint is in stage {current + 1}, but the run has only {len(new.stages)}")
+    for number in range(current + 1):
+        before, after = old.stages[number], new.stages[number]
+        if number == current and type(before) is type(after):
+            before = dataclasses.replace(before, **{n: getattr(after, n) for n in _MAY_CHANGE if hasattr(before, n)})
+        if before != after:
+            raise ValueError(
+                f"stage {number + 1} ({after.name}) differs from the checkpoint's; a stage that has begun may change "
+                f"only in {', '.join(_MAY_CHANGE)}, a finished one in nothing"
+            )

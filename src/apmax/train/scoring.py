@@ -1,4 +1,4 @@
-"""A model's scores over a whole dataset."""
+"""Scores of a model over a dataset."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from apmax.train.loading import batches
-from apmax.train.randomness import preserved
+from apmax.train.data import load_batches
+from apmax.train.randomness import preserved_generators
 
-EVALUATION = -1
-"""The epoch that examples are seeded with where nothing is trained: a dataset then draws the same every time."""
+EVALUATION_EPOCH = -1
+"""The epoch in the seeds of examples outside training: a random dataset then gives the same items every time."""
 
 
 @torch.no_grad()
@@ -30,8 +30,8 @@ def score_rows(
     """Return the scores of these rows in evaluation mode, (len(rows),) or (len(rows), tasks), on `device`."""
     chunks = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
     module.eval()
-    loader = batches(dataset, chunks, seed=seed, epoch=EVALUATION, workers=workers, collate=collate)
-    return torch.cat([scores_of(module, move(inputs, device)) for inputs, _ in loader])
+    loader = load_batches(dataset, chunks, seed=seed, epoch=EVALUATION_EPOCH, workers=workers, collate=collate)
+    return torch.cat([forward_scores(module, move_to_device(inputs, device)) for inputs, _ in loader])
 
 
 def predict(
@@ -42,7 +42,7 @@ def predict(
     workers: int = 0,
     collate: Callable[[list[Any]], Any] | None = None,
 ) -> Tensor:
-    """Return the model's scores of every example of `dataset`, on the CPU; the model's mode is left as it was.
+    """Return the model's scores of every example of `dataset`, on the CPU; the model's mode does not change.
 
     >>> from torch.utils.data import TensorDataset
     >>> model = nn.Linear(2, 1, bias=False)
@@ -54,7 +54,7 @@ def predict(
     modes = {module: module.training for module in model.modules()}
     rows = list(range(len(dataset)))
     try:
-        with preserved(device):
+        with preserved_generators(device):
             return score_rows(
                 model,
                 dataset,
@@ -70,7 +70,7 @@ def predict(
             module.training = training
 
 
-def scores_of(module: nn.Module, inputs: Any) -> Tensor:
+def forward_scores(module: nn.Module, inputs: Any) -> Tensor:
     """Return the model's scores of a batch, (B,) or (B, tasks), in the model's precision.
 
     Raises:
@@ -79,7 +79,7 @@ def scores_of(module: nn.Module, inputs: Any) -> Tensor:
     double = next((parameter.dtype for parameter in module.parameters()), None) == torch.float64
     before = torch.get_default_dtype()
     if double:
-        # Fabric returns scores in torch's default type, which would round them to float32.
+        # Fabric returns scores in torch's default dtype, which would round them to float32.
         torch.set_default_dtype(torch.float64)
     try:
         scores = module(inputs)
@@ -92,29 +92,29 @@ def scores_of(module: nn.Module, inputs: Any) -> Tensor:
     return scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores
 
 
-def move(value: Any, device: torch.device) -> Any:
+def move_to_device(value: Any, device: torch.device) -> Any:
     """Return `value` with its tensors on `device`: a tensor, a collection of them, or anything with `.to`."""
     if isinstance(value, Tensor):
         return value.to(device, non_blocking=True)
     if hasattr(value, "to"):
         return value.to(device)
     if isinstance(value, dict):
-        return {key: move(part, device) for key, part in value.items()}
+        return {key: move_to_device(part, device) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        parts = [move(part, device) for part in value]
+        parts = [move_to_device(part, device) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return value
 
 
-def padded_share(rows: int, *, rank: int, world_size: int) -> list[int]:
-    """Return the rows of one process, every world_size-th; all processes get equally many, some of them twice.
+def padded_rows(rows: int, *, rank: int, world_size: int) -> list[int]:
+    """Return every world_size-th row, for one process; rows are repeated so that all processes get equally many.
 
-    >>> padded_share(5, rank=1, world_size=2)
+    >>> padded_rows(5, rank=1, world_size=2)
     [1, 3, 0]
     """
     return [(rank + k * world_size) % rows for k in range(-(-rows // world_size))]
 
 
-def in_order(parts: Tensor, rows: int) -> Tensor:
-    """Return (world_size, share, ...) scores of padded shares as (rows, ...), in the order of the rows."""
+def restore_row_order(parts: Tensor, rows: int) -> Tensor:
+    """Return scores of `padded_rows` of all processes, (world_size, share, ...), as (rows, ...) in row order."""
     return parts.transpose(0, 1).flatten(0, 1)[:rows]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 
 from apmax import metrics
 from apmax.metrics import Interval
+from apmax.train import nan_to_none
 
 TOPS = (10, 50, 100, 500, 1000)
 
@@ -31,7 +31,7 @@ class Evaluation:
 
     def to_table(self) -> dict[str, Any]:
         """Return plain dicts and numbers for JSON, None where undefined."""
-        table: dict[str, Any] = _plain(asdict(self))
+        table: dict[str, Any] = nan_to_none(asdict(self))
         return table
 
 
@@ -101,9 +101,3 @@ def evaluate_targets(scores: npt.NDArray[Any], labels: npt.NDArray[Any], names: 
     if not each:
         raise ValueError(f"there is no positive row of {', '.join(map(repr, names))}: AP is undefined")
     return Evaluations(each, len(names) > 1)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(part) for key, part in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -7,13 +7,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from apmax import extras, validation
-from apmax.train import config
-from apmax.train.config import Run
-from apmax.train.config.table import Table, from_table, to_table
+from apmax import validation
+from apmax.train import (
+    ConfigTable,
+    Run,
+    config_from_table,
+    config_to_table,
+    format_toml,
+    parse_toml,
+    run_from_table,
+    run_to_table,
+)
 from apmax.workflows.data_types import KINDS, Kind
 from apmax.workflows.sources import find, is_smi
-from apmax.workflows.toml import parse
 from apmax.workflows.wishes import Wishes, change_run, set_value
 
 OPTIONS = frozenset({"columns", "smiles", "on_error", "path", "root", "ending", "size", "augment"})
@@ -23,7 +29,7 @@ FILES = ("train", "valid", "test", "root")
 
 
 @dataclass(frozen=True)
-class DataSpec(Table):
+class DataSpec(ConfigTable):
     """Where the rows are and what they mean.
 
     Args:
@@ -169,7 +175,7 @@ def data_spec(table: Mapping[str, Any], wishes: Wishes, places: Sequence[Path] =
         )
     if "kind" not in fields:
         fields["kind"] = guessed_kind(fields, places)
-    spec = from_table(DataSpec, fields, "[data]")
+    spec = config_from_table(DataSpec, fields, "[data]")
     # A model that needs more of the data says so here, where all who read them look.
     needed: dict[str, Any] = dict(KINDS[spec.kind].needs.get(model_table(table, wishes).get("name", ""), {}))
     return replace(spec, **needed)
@@ -215,12 +221,12 @@ def resolve(table: Mapping[str, Any], wishes: Wishes, data: DataSpec, *, rows: i
     pretrained = options.pop("pretrained", None)
     name = validation.choice("model.name", options.pop("name", next(iter(kind.models))), kind.models)
     own_stages = "stage" in fields or "recipe" in fields
-    run = config.read_run(fields) if own_stages else config.Run(stages=tuple(kind.stages(rows, positives, name)))
+    run = run_from_table(fields) if own_stages else Run(stages=tuple(kind.stages(rows, positives, name)))
     if not own_stages:
-        run = config.read_run({**plain(run), **fields})
+        run = run_from_table({**run_to_table(run), **fields})
     if "eval_batch_size" not in fields:
         run = replace(run, eval_batch_size=min(run.eval_batch_size, kind.batch_rows(data)))
-    run = config.read_run(change_run(plain(run), wishes))
+    run = run_from_table(change_run(run_to_table(run), wishes))
     return Job(data, ModelSpec(name, options, weights_for(kind, data, pretrained, run)), run)
 
 
@@ -241,20 +247,15 @@ def weights_for(kind: Kind, data: DataSpec, pretrained: str | None, run: Run) ->
     return pretrained
 
 
-def plain(run: Run) -> dict[str, Any]:
-    """Return a run as plain tables, as TOML has them."""
-    return parse(config.dumps(run))
-
-
 def dumps(job: Job) -> str:
     """Return a job as TOML, every default written out."""
     weights = {} if job.model.pretrained is None else {"pretrained": job.model.pretrained}
-    own = {"data": to_table(job.data), "model": {"name": job.model.name, **job.model.options, **weights}}
-    return f"{config.dumps(job.run)}\n{extras.load('tomli_w', 'train').dumps(own)}"
+    own = {"data": config_to_table(job.data), "model": {"name": job.model.name, **job.model.options, **weights}}
+    return format_toml({**run_to_table(job.run), **own})
 
 
 def loads(text: str) -> Job:
     """Return the job that `dumps` wrote."""
-    table = parse(text)
+    table = parse_toml(text)
     data = data_spec(table, Wishes())
     return resolve(table, Wishes(), data, rows=1, positives=1)

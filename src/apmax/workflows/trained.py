@@ -23,8 +23,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from apmax.train import Ensemble, predict
-from apmax.train.checkpoints import write_atomic
+from apmax.train import Ensemble, predict, write_atomic
 from apmax.workflows import spec
 from apmax.workflows.data_types import KINDS, Encoder, RowReport, encode
 from apmax.workflows.networks import trained_network

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from apmax.train import Record, Result, fit
-from apmax.train.checkpoints import write_atomic
+from apmax.train import Record, Result, fit, is_first_process, write_atomic
 from apmax.workflows import trained
 from apmax.workflows.data_types import KINDS, RowReport
 from apmax.workflows.evaluation import Evaluations, evaluate_targets
@@ -143,8 +142,3 @@ def chosen_in(directory: Path) -> dict[str, Any]:
     """Return which stage and epoch the weights in a run's directory are of."""
     facts: dict[str, Any] = json.loads((directory / "run.json").read_text(encoding="utf-8"))["chosen"]
     return facts
-
-
-def is_first_process() -> bool:
-    """Tell whether this process speaks for all: Fabric and torchrun number the processes they start."""
-    return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK", "NODE_RANK"))

@@ -9,9 +9,7 @@ from typing import Any
 
 from apmax import validation
 from apmax.losses import LOSSES
-from apmax.train.config import Optimizer, Sampler, Schedule, Stage
-from apmax.train.config.table import known_key
-from apmax.workflows.toml import literal
+from apmax.train import Optimizer, Sampler, Schedule, Stage, check_known_key, parse_literal
 
 PARTS = {"optimizer": Optimizer, "sampler": Sampler, "schedule": Schedule}
 FIRST = "ce"
@@ -53,7 +51,7 @@ class Wishes:
                 raise ValueError(f"a change is written path=value, such as stages.1.lr=1e-4; got {change!r}")
             own = keys[0] if keys[0] in ("data", "model") else "run"
             if own == part:
-                yield (keys if own == "run" else keys[1:]), literal(text.strip())
+                yield (keys if own == "run" else keys[1:]), parse_literal(text.strip())
 
 
 def change_run(run: dict[str, Any], wishes: Wishes) -> dict[str, Any]:
@@ -132,5 +130,5 @@ def _part_with(stage: dict[str, Any], key: str) -> dict[str, Any]:
             stage[part] = inside
             return inside
     inner = [field.name for kind in PARTS.values() for field in dataclasses.fields(kind)]
-    known_key(key, [*own, *inner], "a stage")
+    check_known_key(key, [*own, *inner], "a stage")
     return stage

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from torch import Tensor, nn
 
 from apmax import validation
-from apmax.train.config import Stage
-from apmax.train.config.table import known_key
+from apmax.train import Stage, check_known_key
 from apmax.workflows.data_types.encoded import Encoded, Refused, RowReport
 
 Labels = npt.NDArray[np.float32]
@@ -135,5 +134,5 @@ class Kind:
         model = self.models[validation.choice("model", name, self.models)]
         known = list(inspect.signature(model).parameters)[1:]
         for key in options:
-            known_key(key, known, f"the options of model {name!r}")
+            check_known_key(key, known, f"the options of model {name!r}")
         return model(self.shape(encoder), **options)

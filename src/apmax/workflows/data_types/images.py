@@ -26,11 +26,10 @@ from apmax.data.images import (
 from apmax.data.images.decoding import FITS, shape_of
 from apmax.data.images.folder import PATH
 from apmax.models.images import MODELS, load_pretrained
-from apmax.train.config import Stage
+from apmax.train import Stage, sized_recipe
 from apmax.workflows.data_types.base import Gathered, Kind, Labels, Pictures
 from apmax.workflows.data_types.encoded import Refused
 from apmax.workflows.data_types.image_files import ImageEncoder, Where, images_at_a_time, processes, restore
-from apmax.workflows.data_types.stages import sized_recipe
 
 AUGMENTS: dict[str, Augment | None] = {"none": None, "small": SMALL_IMAGES, "large": LARGE_IMAGES}
 USUAL_SIZE = 224

@@ -17,10 +17,9 @@ from apmax.data.molecules.scaffolds import scaffolds
 from apmax.data.molecules.store import Store
 from apmax.data.molecules.table import Table
 from apmax.models.graphs import GRAPH_MODELS
-from apmax.train.config import Stage
+from apmax.train import Stage, sized_recipe
 from apmax.workflows.data_types.base import Gathered, Kind, Labels
 from apmax.workflows.data_types.encoded import Encoded, Refused, RowReport, texts
-from apmax.workflows.data_types.stages import sized_recipe
 
 SMILES = "smiles"
 

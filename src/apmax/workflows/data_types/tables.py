@@ -8,9 +8,8 @@ from typing import Any
 from apmax.data.images.decoding import ENDINGS
 from apmax.data.tables import TableEncoder, leaks
 from apmax.models.tables import MODELS
-from apmax.train.config import Stage
+from apmax.train import Stage, sized_recipe
 from apmax.workflows.data_types.base import Kind, Labels
-from apmax.workflows.data_types.stages import sized_recipe
 
 LOOKED_AT = 32
 """Rows of a column that are looked at for names of images."""

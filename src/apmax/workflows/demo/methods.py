@@ -15,8 +15,7 @@ from apmax.functional import ap_objective
 from apmax.losses import APLoss, CrossEntropyLoss, Loss
 from apmax.metrics import average_precision
 from apmax.samplers import PositiveBatchSampler
-from apmax.train import fit, predict
-from apmax.train.config import RECIPES, Run
+from apmax.train import RECIPES, Run, fit, predict
 from apmax.workflows.demo.cells import Cell
 
 BATCH, NUM_POS, STEPS, CHECK_EVERY, LR = 64, 4, 500, 20, 3e-3

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from apmax import extras
-from apmax.train.checkpoints import write_atomic
+from apmax.train import write_atomic
 from apmax.workflows import spec
 from apmax.workflows.rows import Prepared
 from apmax.workflows.tuning.search import Plan

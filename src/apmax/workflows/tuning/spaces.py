@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from apmax.train.config import Run, Stage
-from apmax.workflows.toml import literal
+from apmax.train import Run, Stage, parse_literal
 
 Values = tuple[Any, ...]
 Space = dict[str, Values]
@@ -34,7 +33,7 @@ SPACES: dict[str, Space] = {
 def space_for(run: Run) -> Space:
     """Return what is searched of a run by default: its last stage's settings, by their paths.
 
-    >>> from apmax.train.config import RECIPES
+    >>> from apmax.train import RECIPES
     >>> list(space_for(Run(stages=RECIPES["default"]())))[:3]
     ['stages.1.lr', 'stages.1.weight_decay', 'stages.1.num_pos']
 
@@ -70,5 +69,5 @@ def read_space(texts: Iterable[str]) -> Space:
         parts = [part.strip() for part in values.split(";" if ";" in values else ",")]
         if not sign or not path or len(parts) < 2 or not all(parts):
             raise ValueError(f"a range is written PATH=VALUE,VALUE,… with two values or more, got {text!r}")
-        space[path.strip()] = tuple(literal(part) for part in parts)
+        space[path.strip()] = tuple(parse_literal(part) for part in parts)
     return space

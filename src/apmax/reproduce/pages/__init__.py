@@ -1,0 +1,32 @@
+"""Pages about results: summaries, tables, sentences and figures, and the files that hold them."""
+
+from apmax.reproduce.pages.figures import has_figure
+from apmax.reproduce.pages.render import escape_markdown, file_stem, markdown_table, write_item_files
+from apmax.reproduce.pages.summary import (
+    Histories,
+    ItemSummary,
+    MethodSummary,
+    compare_with_base,
+    summarise_item,
+)
+from apmax.reproduce.pages.tables import ResultTable, base_table, cell_table, opening_lines, overview_table
+from apmax.reproduce.pages.text import table_notes
+
+__all__ = [
+    "Histories",
+    "ItemSummary",
+    "MethodSummary",
+    "ResultTable",
+    "base_table",
+    "cell_table",
+    "compare_with_base",
+    "escape_markdown",
+    "file_stem",
+    "has_figure",
+    "markdown_table",
+    "opening_lines",
+    "overview_table",
+    "summarise_item",
+    "table_notes",
+    "write_item_files",
+]

@@ -1,0 +1,112 @@
+"""Ensembles of models trained with different seeds, and `fit`, which trains one model or an ensemble."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from apmax import validation
+from apmax.train.config import Run
+from apmax.train.data import Data
+from apmax.train.loop import epochs
+from apmax.train.randomness import mix_seed, preserved_generators
+from apmax.train.records import Record
+from apmax.train.run_directory import read_records
+from apmax.train.state import launch_fabric
+from apmax.train.weights import reset_modules
+
+_MEMBER_SEED = 2
+
+
+class Ensemble(nn.Module):
+    """The mean of its members' scores.
+
+    >>> members = [nn.Linear(1, 1, bias=False) for _ in range(2)]
+    >>> for value, member in enumerate(members):
+    ...     _ = nn.init.constant_(member.weight, value)
+    >>> Ensemble(members)(torch.ones(1, 1)).item()
+    0.5
+    """
+
+    def __init__(self, members: list[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, inputs: Any) -> Tensor:
+        """Return the mean score."""
+        return torch.stack([member(inputs) for member in self.members]).mean(0)
+
+
+class Result(NamedTuple):
+    """The result of `fit`: the model (an `Ensemble` if `run.ensemble > 1`) and the records of all epochs."""
+
+    model: nn.Module
+    records: list[Record]
+
+
+def fit(
+    model: nn.Module,
+    data: Data | tuple[Any, ...],
+    run: Run,
+    *,
+    directory: str | os.PathLike[str] | None = None,
+    resume: bool | str = False,
+    progress: bool = False,
+) -> Result:
+    """Train all epochs and return the model with its records, those before a resume included.
+
+    With `run.ensemble = k` the given model is the first of k members; the others are copies of it, re-initialised by
+    their own seeds. Each member has its own sub-directory `member-0`, `member-1`, …
+
+    >>> from torch.utils.data import TensorDataset
+    >>> from apmax.train.config import Stage
+    >>> x = torch.linspace(-1, 1, 64)[:, None]
+    >>> split = TensorDataset(x, (x[:, 0] > 0.5).float())
+    >>> run = Run(stages=(Stage(epochs=2),), ensemble=3, accelerator="cpu")
+    >>> result = fit(nn.Linear(1, 1), (split, split), run)
+    >>> len(result.model.members), len(result.records)
+    (3, 6)
+    """
+    fabric = launch_fabric(run, directory)
+    models = _make_members(model, run.ensemble, seed=run.seed)
+    records: list[Record] = []
+    for number, member in enumerate(models):
+        # The first member has bit for bit the weights of the run without an ensemble.
+        seed = mix_seed(run.seed, _MEMBER_SEED, number) >> 1 if number else run.seed
+        member_run = dataclasses.replace(run, seed=seed, ensemble=1)
+        folder = None if directory is None else Path(directory) / (f"member-{number}" if run.ensemble > 1 else "")
+        new = list(
+            epochs(
+                member,
+                data,
+                member_run,
+                directory=folder,
+                resume=resume,
+                progress=progress,
+                fabric=fabric,
+                member=number,
+            )
+        )
+        fabric.barrier()
+        records += new if folder is None else read_records(folder)
+    return Result(models[0] if run.ensemble == 1 else Ensemble(models).eval(), records)
+
+
+def _make_members(model: nn.Module, count: int, *, seed: int) -> list[nn.Module]:
+    """Return the model and `count - 1` re-initialised copies of it, the same for the same seed."""
+    validation.whole("ensemble", count, 1)
+    models = [model]
+    for number in range(1, count):
+        with preserved_generators(torch.device("cpu")):
+            copied = copy.deepcopy(model)
+            reset_modules(
+                copied, [name for name, _ in copied.named_children()] or [""], seed=mix_seed(seed, _MEMBER_SEED, number)
+            )
+        models.append(copied)
+    return models

@@ -1,0 +1,337 @@
+"""A stage of gradient steps: its loss, optimiser, schedule and sampler, and the training of one epoch."""
+
+from __future__ import annotations
+
+import bisect
+import inspect
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from apmax import metrics, optim
+from apmax.distributed import Gathered
+from apmax.losses import LOSSES, Loss, WeightedLoss
+from apmax.losses.pointwise import Pointwise
+from apmax.samplers import MultiTaskBatchSampler, PositiveBatchSampler
+from apmax.train.config import Optimizer, Sampler, Schedule, Stage
+from apmax.train.data import BatchSampler, ShuffledBatches, has_positive, load_batches
+from apmax.train.errors import DivergedError
+from apmax.train.randomness import mix_seed, seed_torch
+from apmax.train.records import EpochMetrics, Record, compute_metrics, latest_scores
+from apmax.train.scoring import forward_scores, move_to_device, padded_rows, restore_row_order, score_rows
+from apmax.train.selection import Candidate
+from apmax.train.state import GradientState, RunState, SeenBatches, StageState
+from apmax.train.weights import WeightAverage, copy_weights, freeze_modules, reset_modules
+
+_RESET_SEED = 1
+# Steps between two checks of the loss: a check needs a host synchronisation, which is free on a CPU.
+_CHECK_EVERY = {"cpu": 1}
+_ESTIMATE_ROWS = 2**14
+"""Number of latest rows that the running AP of the display is computed from."""
+
+
+def start_gradient_stage(run_state: RunState, number: int, stage: Stage, *, resumed: bool) -> GradientState:
+    """Re-initialise and freeze parts of the model, and build the stage's loss, optimiser and sampler."""
+    model, run = run_state.model, run_state.run
+    if not resumed:
+        reset_modules(model, stage.reset, seed=mix_seed(run.seed, _RESET_SEED, number))
+    frozen = freeze_modules(model, stage.freeze)
+    module = run_state.fabric.setup(model)
+    loss = build_loss(stage, run_state.labels, run_state.weight).to(run_state.device)
+    if any(parameter.dtype == torch.float64 for parameter in model.parameters()):
+        # The state of the loss then has the model's precision; it is never below float32.
+        loss = loss.double()
+    optimizer = build_optimizer(stage.optimizer, model, loss)
+    sampler = build_sampler(
+        stage.sampler, run_state.labels, seed=run.seed, rank=run_state.rank, world_size=run_state.world_size
+    )
+    return GradientState(
+        module=module,
+        criterion=Gathered(loss) if run_state.world_size > 1 else loss,
+        loss=loss,
+        optimizer=optimizer,
+        stepper=run_state.fabric.setup_optimizers(optimizer),
+        base_lr=[group["lr"] for group in optimizer.param_groups],
+        sampler=sampler,
+        average=None if stage.ema is None else WeightAverage(model, decay=stage.ema),
+        proximal=build_proximal(stage.optimizer, optimizer, len(sampler)),
+        frozen=frozen,
+    )
+
+
+def build_loss(stage: Stage, labels: Tensor, sample_weight: Tensor | None = None) -> Loss:
+    """Return the stage's loss, or the weighted sum of its losses, for training rows of these labels and weights.
+
+    With plain shuffling a batch is an unbiased sample, and many batches have no positives: class means over the
+    batches that have some would be biased. So the losses that are sums over examples get `prevalence="batch"` then,
+    unless the stage's options set `prevalence`. Batches are not validated, unless the options set `validate`: labels
+    and rows were checked once, and the trainer checks scores and loss itself. A loss that accepts `num_pos` gets the
+    number of positives that the sampler puts into every batch.
+    """
+    fixed_num_pos = stage.sampler.name == "positive" and labels.ndim == 1
+    options: dict[str, dict[str, Any]] = {}
+    for name in stage.weights:
+        options[name] = {"validate": False, **stage.options.get(name, {})}
+        if stage.sampler.name == "shuffle" and issubclass(LOSSES[name], Pointwise):
+            options[name].setdefault("prevalence", "batch")
+        if fixed_num_pos and "num_pos" in inspect.signature(LOSSES[name]).parameters:
+            options[name].setdefault("num_pos", stage.sampler.num_pos)
+    if len(stage.weights) == 1 and next(iter(stage.weights.values())) == 1:
+        name = next(iter(stage.weights))
+        return LOSSES[name](labels, sample_weight=sample_weight, **options[name])
+    validate = any(values["validate"] for values in options.values())
+    return WeightedLoss(labels, stage.weights, options=options, sample_weight=sample_weight, validate=validate)
+
+
+def build_sampler(config: Sampler, labels: Tensor, *, seed: int, rank: int, world_size: int) -> BatchSampler:
+    """Return the batch sampler of this process."""
+    share = {"seed": seed, "rank": rank, "world_size": world_size}
+    if config.name == "shuffle":
+        return ShuffledBatches(len(labels), config.batch_size, **share)
+    kind = PositiveBatchSampler if labels.ndim == 1 else MultiTaskBatchSampler
+    return kind(labels, batch_size=config.batch_size, num_pos=config.num_pos, **share)
+
+
+def _build_sgd(groups: Any, config: Optimizer) -> torch.optim.Optimizer:
+    return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
+
+
+def _adam_builder(
+    kind: Callable[..., torch.optim.Optimizer], *, has_fused: bool = True
+) -> Callable[[Any, Optimizer], torch.optim.Optimizer]:
+    def build(groups: Any, config: Optimizer) -> torch.optim.Optimizer:
+        # On a CPU torch makes a dozen passes over every parameter unless fused, a quarter of a small network's step.
+        # On a GPU torch's own choice stays: there the fused version would also handle the scaling of gradients.
+        fused = {"fused": True} if has_fused and all(_all_on_cpu(group["params"]) for group in groups) else {}
+        return kind(
+            groups,
+            lr=config.lr,
+            betas=config.betas,
+            eps=config.eps,
+            weight_decay=config.weight_decay,
+            amsgrad=config.amsgrad,
+            **fused,
+        )
+
+    return build
+
+
+def _all_on_cpu(parameters: Sequence[Tensor]) -> bool:
+    """Return whether all parameters are floating-point tensors on the CPU."""
+    return all(each.device.type == "cpu" and each.is_floating_point() for each in parameters)
+
+
+_OPTIMIZER_BUILDERS: dict[str, Callable[[Any, Optimizer], torch.optim.Optimizer]] = {
+    "sgd": _build_sgd,
+    "adam": _adam_builder(torch.optim.Adam),
+    "adamw": _adam_builder(torch.optim.AdamW),
+    "paper_adam": _adam_builder(optim.PaperAdam, has_fused=False),
+}
+
+
+def build_optimizer(config: Optimizer, model: nn.Module, loss: nn.Module) -> torch.optim.Optimizer:
+    """Return the optimiser over the trainable parameters of the model and the parameters of the loss."""
+    return _OPTIMIZER_BUILDERS[config.name](optim.param_groups(model, loss, lr=config.lr), config)
+
+
+def build_proximal(config: Optimizer, optimizer: torch.optim.Optimizer, batches: int) -> optim.Proximal | None:
+    """Return the proximal term, if the configuration has one; `batches` is the number of batches in an epoch."""
+    if config.proximal == 0:
+        return None
+    return optim.proximal(optimizer, config.proximal, every=config.proximal_every * batches)
+
+
+def _constant_factor(_: Schedule, __: float, ___: float) -> float:
+    return 1.0
+
+
+def _step_factor(schedule: Schedule, epoch: float, _: float) -> float:
+    return schedule.factor ** bisect.bisect_right(sorted(schedule.milestones), epoch)
+
+
+def _cosine_factor(schedule: Schedule, epoch: float, epochs: float) -> float:
+    return schedule.final + (1 - schedule.final) * (1 + math.cos(math.pi * min(epoch / epochs, 1))) / 2
+
+
+_SCHEDULE_FACTORS: dict[str, Callable[[Schedule, float, float], float]] = {
+    "constant": _constant_factor,
+    "step": _step_factor,
+    "cosine": _cosine_factor,
+}
+
+
+def lr_factor(schedule: Schedule, epoch: float, epochs: float) -> float:
+    """Return the factor of the learning rate at `epoch` (with fractions, from the start) of a stage of `epochs`.
+
+    >>> lr_factor(Schedule(name="cosine"), 5.0, 10)
+    0.5
+    """
+    warmup = min(1.0, epoch / schedule.warmup) if schedule.warmup else 1.0
+    return warmup * _SCHEDULE_FACTORS[schedule.name](schedule, epoch, epochs)
+
+
+def train_epoch(run_state: RunState, state: StageState, stage: Stage, gradient: GradientState) -> Record:
+    """Train an epoch, or the rest of a resumed one, evaluate it and return its record."""
+    started = time.monotonic() - state.seconds
+    epoch = len(run_state.records)
+    gradient.module.train()
+    for module in gradient.frozen:
+        module.eval()
+    gradient.loss.train()
+    gradient.loss.set_epoch(state.epoch)
+    gradient.sampler.set_position(epoch, state.batch)
+    run_state.before_loading()
+    loader = load_batches(
+        run_state.data.train,
+        gradient.sampler,
+        seed=run_state.run.seed,
+        epoch=epoch,
+        workers=run_state.run.workers,
+        collate=run_state.data.collate,
+        pin=run_state.device.type == "cuda",
+    )
+    batches = len(gradient.sampler)
+    for inputs, rows in loader:
+        seed_torch(mix_seed(run_state.run.seed, epoch, state.batch, run_state.rank), run_state.device)
+        factor = lr_factor(stage.schedule, state.epoch + state.batch / batches, stage.epochs)
+        for group, lr in zip(gradient.optimizer.param_groups, gradient.base_lr, strict=True):
+            group["lr"] = lr * factor
+        _train_step(run_state, state, gradient, move_to_device(inputs, run_state.device), rows.to(run_state.device))
+        state.batch += 1
+        run_state.step += 1
+        state.seconds = time.monotonic() - started
+        run_state.display.batch(stage.name, state.epoch + 1, state.batch, batches, lambda: running_ap(run_state, state))
+        run_state.after_step(state)
+    record = _finish_epoch(run_state, state, stage, gradient, started)
+    run_state.add_record(record)
+    return record
+
+
+def _train_step(run_state: RunState, state: StageState, gradient: GradientState, inputs: object, rows: Tensor) -> None:
+    """Take one optimiser step.
+
+    Raises:
+        DivergedError: The scores or the loss are not finite.
+    """
+    gradient.stepper.zero_grad()
+    scores = forward_scores(gradient.module, inputs)
+    try:
+        value = gradient.criterion(scores, run_state.device_labels[rows], rows)
+    except (ValueError, RuntimeError) as error:
+        if bool(scores.detach().isfinite().all()):
+            raise
+        raise _diverged_error(state, run_state.step + 1, float("nan"), rows, scores.detach()) from error
+    run_state.fabric.backward(value)
+    gradient.stepper.step()
+    if gradient.average is not None:
+        gradient.average.update()
+    scores = scores.detach()
+    # The sum is 0 unless a score is not finite; the loss itself may hide that.
+    state.seen.add(state.batch, rows, scores, value.detach() + (scores * 0).sum())
+    every = _CHECK_EVERY.get(run_state.device.type, 16)
+    if len(state.seen.losses) % every == 0:
+        _check_finite(run_state, state, every)
+
+
+def _check_finite(run_state: RunState, state: StageState, count: int) -> None:
+    """Raise `DivergedError` for the first of the last `count` losses that is not finite."""
+    losses = state.seen.losses[-count:]
+    if len(losses) == 1 and math.isfinite(losses[0].item()):
+        return
+    for back, value in zip(range(len(losses), 0, -1), torch.stack(losses).tolist(), strict=True):
+        if not math.isfinite(value):
+            step = run_state.step + 2 - back
+            raise _diverged_error(state, step, value, state.seen.rows[-back], state.seen.scores[-back])
+
+
+def _diverged_error(state: StageState, step: int, loss: float, rows: Tensor, scores: Tensor) -> DivergedError:
+    """Return the error of a batch: with the rows whose scores are not finite, or all rows if only the loss is not."""
+    bad = ~scores.isfinite()
+    bad = bad if bad.ndim == 1 else bad.any(1)
+    if bool(bad.any()):
+        return DivergedError("the scores are not finite", step=step, rows=rows[bad].tolist(), lr=state.lr)
+    return DivergedError(f"the loss is {loss}", step=step, rows=rows.tolist(), lr=state.lr)
+
+
+def _finish_epoch(
+    run_state: RunState, state: StageState, stage: Stage, gradient: GradientState, started: float
+) -> Record:
+    """Evaluate the epoch, add its weights to the selection and advance to the next epoch."""
+    _check_finite(run_state, state, _CHECK_EVERY.get(run_state.device.type, 16))
+    seen = state.seen.joined()
+    with gradient.average.applied() if gradient.average is not None else nullcontext():
+        valid = _evaluate_split(run_state, gradient.module, "valid")
+        if run_state.run.train_metrics == "full":
+            train = _evaluate_split(run_state, gradient.module, "train")
+        else:
+            rows, scores = latest_scores(*(run_state.gather(seen[name]) for name in ("rows", "scores", "order")))
+            weight = None if run_state.weight is None else run_state.weight[rows]
+            train = _metrics_if_positive(run_state, scores, run_state.labels[rows], weight)
+        candidate = Candidate(state.number, state.epoch + 1, None, copy_weights(run_state.model))
+    state.selection.add(candidate, None if valid is None else valid.ap)
+    state.epoch, state.batch, state.seen, state.seconds = state.epoch + 1, 0, SeenBatches(), 0.0
+    return Record(
+        stage=stage.name,
+        stage_number=state.number,
+        epoch=state.epoch,
+        step=run_state.step,
+        lr=state.lr,
+        loss=float(seen["losses"].mean()),
+        train=train,
+        valid=valid,
+        seconds=time.monotonic() - started,
+        member=run_state.member,
+    )
+
+
+def _evaluate_split(run_state: RunState, module: nn.Module, split: str) -> EpochMetrics | None:
+    """Return the metrics of the current weights on "train" or "valid", or None without such a split."""
+    dataset = run_state.data.train if split == "train" else run_state.data.valid
+    labels = run_state.labels if split == "train" else run_state.valid_labels
+    weight = run_state.weight if split == "train" else run_state.valid_weight
+    if labels is None:
+        return None
+    rows = padded_rows(len(labels), rank=run_state.rank, world_size=run_state.world_size)
+    run_state.before_loading()
+    scores = score_rows(
+        module,
+        dataset,
+        rows,
+        batch_size=run_state.run.eval_batch_size,
+        seed=run_state.run.seed,
+        device=run_state.device,
+        workers=run_state.run.workers,
+        collate=run_state.data.collate,
+    )
+    scores = restore_row_order(run_state.gather(scores).unflatten(0, (run_state.world_size, -1)), len(labels))
+    return _metrics_if_positive(run_state, scores, labels, weight)
+
+
+def _metrics_if_positive(
+    run_state: RunState, scores: Tensor, labels: Tensor, weight: Tensor | None
+) -> EpochMetrics | None:
+    """Return the metrics, or None without positives."""
+    if not has_positive(labels, weight):
+        return None
+    return compute_metrics(scores, labels, objective=run_state.run.objective, sample_weight=weight)
+
+
+def running_ap(run_state: RunState, state: StageState) -> float:
+    """Return the AP of the latest scores of the current epoch; NaN without positives among them."""
+    rows, scores, count = [], [], 0
+    for batch_rows, batch_scores in zip(reversed(state.seen.rows), reversed(state.seen.scores), strict=True):
+        rows.append(batch_rows)
+        scores.append(batch_scores)
+        count += len(batch_rows)
+        if count >= _ESTIMATE_ROWS:
+            break
+    latest = torch.cat(rows).cpu()
+    labels, weight = run_state.labels[latest], None if run_state.weight is None else run_state.weight[latest]
+    if not has_positive(labels, weight):
+        return math.nan
+    return float(metrics.average_precision(torch.cat(scores).cpu(), labels, sample_weight=weight).nanmean())

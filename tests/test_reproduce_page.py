@@ -1,0 +1,169 @@
+"""docs/results.md and the README's summary have the numbers of `results/results.jsonl`, recomputed by plain loops."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean, stdev
+
+import pytest
+from scipy import stats
+from tools.write_results import (
+    PAGE,
+    README,
+    readme_block,
+    replace_block,
+    results_page,
+    summarise_results,
+)
+
+from apmax.reproduce import Results, load_grid
+from small_experiments import partial_table6, tuned_lines
+
+ROOT = Path(__file__).parent.parent
+NUMBER = r"[+−]?\d\.\d{4}"
+TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
+COUNT = int(re.search(r"\((\d+) results?\)", TEXT).group(1))
+"""The number of results on the page: while experiments run, the file has more."""
+
+
+@pytest.fixture(scope="module")
+def results():
+    return Results(ROOT / "results")
+
+
+@pytest.fixture(scope="module")
+def metrics_of_runs(results):
+    """Return {(data label, network label, method label): {(split, seed): test metrics}} of the published settings."""
+    found, grid = defaultdict(dict), load_grid()
+    for line in list(results.lines.values())[:COUNT]:
+        if line["candidate"] == 0 and line["test"] is not None and not line["settings"] and line["seed"] < 1000:
+            labels = (grid.data[line["data"]].label, grid.models[line["model"]].label)
+            found[(*labels, grid.methods[line["method"]].label)][line["split"], line["seed"]] = line["test"]
+    return found
+
+
+def tables_of_cells():
+    """Return {(item, data label, network label): rows}, a row being {column: text}, of the tables of one cell."""
+    grid, found = load_grid(), defaultdict(list)
+    cells = {
+        f"{data.label}, {model.label}": (data.label, model.label)
+        for data in grid.data.values()
+        for model in grid.models.values()
+    }
+    item = cell = columns = None
+    for line in TEXT.splitlines():
+        if line.startswith("## "):
+            item, cell = line[3:], None
+        for label, both in cells.items():
+            if f"<summary>{label}: " in line or line == f"**{label}**":
+                cell, columns = both, None
+        if not line:
+            columns = None  # a table ends at an empty line
+        elif cell and line.startswith("| Method | Runs |"):
+            columns = [each.strip() for each in line.strip("|").split("|")]
+        elif cell and columns and line.startswith("| ") and not line.startswith(("|---", "| *ours*")):
+            fields = [each.strip() for each in line.strip("|").split("|")]
+            found[(item, *cell)].append(dict(zip(columns, fields, strict=True)))
+    return found
+
+
+TABLES = tables_of_cells()
+
+
+def numbers(text):
+    return [float(each.replace("−", "-")) for each in re.findall(NUMBER, text)]
+
+
+def test_the_page_has_tables_to_check():
+    assert len(TABLES) > 20
+    assert sum(map(len, TABLES.values())) > 150
+
+
+@pytest.mark.parametrize("cell", TABLES, ids=lambda cell: f"{cell[0].split(':')[0]}-{cell[1]}-{cell[2]}")
+def test_rows_of_a_table_are_those_of_the_results(cell, metrics_of_runs):
+    for row in TABLES[cell]:
+        check_row(row, cell, metrics_of_runs)
+
+
+def check_row(row, cell, metrics_of_runs):
+    own = metrics_of_runs.get((*cell[1:], row["Method"]), {})
+    # An item with one row has no base.
+    base = next((re.search(r"− (.+) \(95 %\)", name).group(1) for name in row if "95 %" in name), None)
+    other = metrics_of_runs.get((*cell[1:], base), {})
+    for metric, name in (("auprc", "AUPRC"), ("ap", "AP")):
+        values = [test[metric] for test in own.values()]
+        expected = [] if not values else [mean(values)] if len(values) == 1 else [mean(values), stdev(values)]
+        assert numbers(row[name]) == pytest.approx(expected, abs=6e-5), row
+        if base is None:
+            continue
+        pairs = [(own[replicate][metric], other[replicate][metric]) for replicate in own if replicate in other]
+        text = row[f"{name} − {base} (95 %)"]
+        if row["Method"] == base or not pairs:
+            assert text == "", row
+            continue
+        differences = [a - b for a, b in pairs]
+        expected = [mean(differences)]
+        if len(pairs) > 1:
+            expected += stats.t.interval(0.95, len(pairs) - 1, mean(differences), stats.sem(differences))
+        assert numbers(text) == pytest.approx(expected, abs=6e-5), row
+        if metric == "auprc":
+            equal = sum(d == 0 for d in differences)
+            won = f"{sum(d > 0 for d in differences)} of {len(pairs)}"
+            assert row["Won"] == (f"{won}, equal in {equal}" if equal else won), row
+
+
+def test_pages_are_made_from_the_results_alone(results):
+    lines = dict(list(results.lines.items())[:COUNT])
+    found, histories = summarise_results(lines), results.histories()
+    readme = (ROOT / README).read_text(encoding="utf-8")
+    assert results_page(found, len(lines), histories) == TEXT, "run: make results"
+    assert replace_block(readme, readme_block(found, len(lines), histories)) == readme, "run: make results"
+
+
+def test_pages_have_all_committed_results():
+    output = subprocess.run(
+        ["git", "-C", str(ROOT), "show", "HEAD:results/results.jsonl"], capture_output=True, text=True, check=False
+    )
+    if output.returncode != 0:
+        pytest.skip("no commit with results")
+    keys = {json.loads(line)["key"] for line in output.stdout.splitlines()}
+    assert len(keys) <= COUNT, "run: make results"
+
+
+def test_links_of_the_pages_lead_to_files():
+    links = re.findall(r"\]\((\.\./[^)#]+)\)", TEXT)
+    assert len(links) > 20
+    assert [link for link in links if not (ROOT / "docs" / link).exists()] == []
+
+
+def test_page_names_unfinished_rows_and_items_without_a_run():
+    text = results_page(summarise_results(partial_table6()), 21, {})
+    assert "* AICURES, GINE: 10 of 10" not in text
+    assert "1 of 10 runs of apmax" in text
+    assert "no run at all: AICURES, MPNN; AICURES, ML-MPNN" in text
+    assert "* Table 1: CIFAR-10 and CIFAR-100, test AUPRC" in text.split("## Not run yet")[1]
+
+
+def test_larger_budget_has_a_section_once_a_configuration_is_chosen():
+    assert "quick budget" not in results_page(summarise_results(tuned_lines([0.1, 0.3, 0.2]), ["table6"]), 3, {})
+    text = results_page(summarise_results(tuned_lines([0.1, 0.3, 0.2, 0.0]), ["table6"]), 4, {})
+    assert "## Table 6: AICURES, all networks, test AUPRC (quick budget)" in text
+    assert "(paper budget)" not in text
+
+
+def test_pages_without_results_say_so():
+    assert "Nothing has been run yet." in results_page([], 0, {})
+    assert "Nothing has been run yet." in readme_block([], 0, {})
+
+
+def test_readme_without_marks_is_refused():
+    with pytest.raises(ValueError, match=r"README.md must have one <!-- results -->"):
+        replace_block("# no marks", "block")
+
+
+def test_only_the_block_of_the_readme_is_replaced():
+    assert replace_block("a\n<!-- results -->old<!-- /results -->\nb", "new \\1") == "a\nnew \\1\nb"

@@ -1,0 +1,241 @@
+"""Writer of docs/results.md and of the README's summary, from the results folder alone.
+
+`make results` runs it in a copy of the repository; it also writes the tables and figures that the page links to.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from apmax.reproduce import GridCell, Results, load_grid
+from apmax.reproduce.pages import (
+    Histories,
+    ItemSummary,
+    MethodSummary,
+    base_table,
+    cell_table,
+    compare_with_base,
+    escape_markdown,
+    file_stem,
+    has_figure,
+    markdown_table,
+    overview_table,
+    summarise_item,
+    write_item_files,
+)
+from apmax.reproduce.pages.text import (
+    MARK_NOTE,
+    METRIC_NOTE,
+    budget_text,
+    difference_note,
+    findings,
+    first_stage_findings,
+    item_notes,
+    missing_runs,
+    overall_variant_findings,
+    paper_findings,
+)
+from apmax.reproduce.paper import paper_experiment
+from apmax.reproduce.plan import ResultLines
+from apmax.train import write_atomic
+from apmax.validation import plural
+
+PAGE, README, RESULTS = Path("docs", "results.md"), Path("README.md"), Path("results")
+BLOCK_START, BLOCK_END = "<!-- results -->", "<!-- /results -->"
+BASE = "ce"
+
+
+def summarise_results(lines: ResultLines, items: Sequence[str] | None = None) -> list[ItemSummary]:
+    """Return the summaries of the items with a finished run, at larger budgets of those with a chosen configuration.
+
+    Args:
+        lines: Results by key.
+        items: Only these items.
+    """
+    grid = load_grid()
+    found = []
+    for item in (grid.items[name] for name in items or grid.items):
+        fewer = 0
+        for budget, count in grid.budgets.items():
+            # A larger budget has only the cells in which more configurations than those of the smaller one were tried.
+            tried = {(line["data"], line["model"]) for line in lines.values() if line["candidate"] >= fewer}
+            cells = [cell for cell in grid.cells(item) if not fewer or cell in tried]
+            summary = summarise_item(grid, item, lines, cells=cells, budget=budget)
+            if any(entry.done and (not fewer or entry.choices > fewer) for entry in summary.entries.values()):
+                found.append(summary)
+            fewer = count
+    return found
+
+
+def results_page(summaries: Sequence[ItemSummary], count: int, histories: Histories) -> str:
+    """Return docs/results.md: the comparison over all cells, then each item; items without a run are listed.
+
+    Args:
+        summaries: The items with a finished run.
+        count: The number of results behind them.
+        histories: The values after each epoch, by the key of the run.
+    """
+    source = "[results.jsonl](../results/results.jsonl)" if count else "`results/results.jsonl`"
+    parts = [
+        "# Results of the paper's experiments",
+        f"Written by `make results` from {source} ({plural(count, 'result')}), never by hand. The grid is "
+        "[grid.toml](../src/apmax/reproduce/grid.toml), the paper's numbers are "
+        "[paper.json](../src/apmax/reproduce/paper.json); `apmax reproduce ITEM` runs an item, "
+        "`apmax reproduce --list` lists them.",
+    ]
+    if not summaries:
+        return "\n\n".join([*parts, "Nothing has been run yet."]) + "\n"
+    parts += _overall_comparison(summaries)
+    parts += ["How to read the tables:", _bullets([METRIC_NOTE, MARK_NOTE, difference_note("CE")])]
+    for summary in summaries:
+        parts += _item_section(summary, histories)
+    started = [summary.item for summary in summaries]
+    missing = [item.title for item in load_grid().items.values() if item not in started]
+    if missing:
+        parts += ["## Not run yet", _bullets(missing)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _bullets(texts: Sequence[str]) -> str:
+    """Return texts as a list in Markdown."""
+    return "\n".join(f"* {escape_markdown(text)}" for text in texts)
+
+
+def _overall_comparison(summaries: Sequence[ItemSummary]) -> list[str]:
+    """Return the comparison of the methods with cross-entropy over all cells, each cell counted once."""
+    grid = load_grid()
+    entries: dict[tuple[str, str, str], MethodSummary] = {}
+    for summary in summaries:
+        if summary.base == BASE and summary.has_default_budget:
+            # A cell of two tables has the same runs in both, but perhaps the paper's number in one of them only.
+            for key, entry in summary.entries.items():
+                if key not in entries or entries[key].printed is None:
+                    entries[key] = entry
+    table = base_table(grid, compare_with_base(entries, BASE), BASE)
+    if not table.rows:
+        return []
+    explanation = (
+        "By test AUPRC, the trapezoidal area. A cell is a data set with a network; the intervals are 95 % and paired "
+        "over the runs that both have."
+    )
+    texts = [*overall_variant_findings(grid, entries, BASE), *first_stage_findings(grid, entries.values())]
+    texts += paper_findings(grid, entries.values())
+    return [markdown_table(table), explanation, _bullets(texts)]
+
+
+def _item_section(summary: ItemSummary, histories: Histories) -> list[str]:
+    """Return an item's section of the page."""
+    budget = "" if summary.has_default_budget else f" ({summary.budget} budget)"
+    title, files = escape_markdown(summary.item.title), f"../results/{summary.item.name}/{file_stem(summary)}"
+    parts = [f"## {title}{budget}", escape_markdown(paper_experiment(summary.item.name)), _run_description(summary)]
+    texts = findings(summary, histories)
+    if texts:
+        parts.append(_bullets(texts))
+    if has_figure(summary, histories):
+        parts.append(f"![{title}]({files}.png)")
+    for data in summary.started_data:
+        cells = [cell for cell in summary.cells if cell[0] == data]
+        overview = overview_table(summary, cells)
+        if overview is not None:
+            parts += [f"**{escape_markdown(summary.grid.data[data].label)}**", markdown_table(overview)]
+        started = [cell for cell in cells if cell in summary.started_cells]
+        parts += [_cell_part(summary, cell, folded=overview is not None) for cell in started]
+    for heading, texts in (("Unfinished:", missing_runs(summary)), ("Notes:", item_notes(summary))):
+        if texts:
+            parts += [heading, _bullets(texts)]
+    parts.append(f"The same as [HTML]({files}.html), [Markdown]({files}.md).")
+    return parts
+
+
+def _cell_part(summary: ItemSummary, cell: GridCell, *, folded: bool) -> str:
+    """Return the table of a cell, folded under its title where the overview has its main numbers."""
+    table = cell_table(summary, cell)
+    if not folded:
+        return f"**{escape_markdown(table.title)}**\n\n{markdown_table(table)}"
+    title = f"{table.title}: runs, differences, AP"
+    return f"<details><summary>{title}</summary>\n\n{markdown_table(table)}\n\n</details>"
+
+
+def _run_description(summary: ItemSummary) -> str:
+    """Return the numbers of runs and epochs, the budget, the time, the commits and the command."""
+    done, total = summary.counts
+    epochs = sorted({line["epochs"] for line in summary.lines if "epochs" in line})
+    seconds = sum(line.get("seconds", 0) for line in summary.lines)
+    commits = list(dict.fromkeys(line.get("commit", line.get("version", "?")) for line in summary.lines))
+    text = f"Run: {done} of {total} runs, {budget_text(summary)}"
+    if epochs:
+        length = f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
+        text += (
+            f"; {length} epochs each, not counting a shared first stage; {_duration(seconds)} of wall-clock time in "
+        )
+        text += "total, pauses included"
+    if commits:
+        text += f"; commit{'s' * (len(commits) > 1)} {', '.join(commits)}"
+    option = "" if summary.has_default_budget else f" --budget {summary.budget}"
+    return f"{escape_markdown(text)}. Command: `apmax reproduce {summary.item.name}{option}`."
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration in hours or minutes.
+
+    >>> _duration(90), _duration(9000)
+    ('2 minutes', '2.5 hours')
+    """
+    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else plural(max(1, round(seconds / 60)), "minute")
+
+
+def _run_counts(summary: ItemSummary) -> str:
+    """Return the numbers of finished runs and of all runs of an item."""
+    done, total = summary.counts
+    return f"{file_stem(summary)} ({done} of {total} runs)"
+
+
+def readme_block(summaries: Sequence[ItemSummary], count: int, histories: Histories) -> str:
+    """Return the README's summary with its two marks; the arguments are those of `results_page`."""
+    parts = [BLOCK_START]
+    if summaries:
+        parts.append(
+            f"{plural(count, 'result')} of `apmax reproduce` so far, beside the paper's numbers where it has them, in "
+            f"[docs/results.md](docs/results.md): {', '.join(map(_run_counts, summaries))}. [What differs from the "
+            "paper](docs/reproduce.md#what-differs-from-the-paper) says why numbers may."
+        )
+        parts += _overall_comparison(summaries)
+        drawn = [s for s in summaries if s.item.paper and has_figure(s, histories) and s.has_default_budget]
+        if drawn:
+            largest = max(drawn, key=lambda summary: len(summary.lines))
+            title = escape_markdown(largest.item.title)
+            parts.append(f"![{title}](results/{largest.item.name}/{file_stem(largest)}.png)")
+    else:
+        parts.append("Nothing has been run yet.")
+    return "\n\n".join([*parts, BLOCK_END])
+
+
+def replace_block(readme: str, block: str) -> str:
+    """Return the README with its summary replaced.
+
+    Raises:
+        ValueError: The README does not have the two marks.
+    """
+    if readme.count(BLOCK_START) != 1 or readme.count(BLOCK_END) != 1:
+        raise ValueError(f"README.md must have one {BLOCK_START} and one {BLOCK_END} around the summary of results")
+    return re.sub(f"{re.escape(BLOCK_START)}.*{re.escape(BLOCK_END)}", lambda _: block, readme, flags=re.DOTALL)
+
+
+def write_results(root: Path) -> None:
+    """Write the page, the README's summary, and the tables and figures of all items in a copy of the repository."""
+    results = Results(root / RESULTS)
+    histories, count = results.histories(), len(results.lines)
+    summaries = summarise_results(results.lines)
+    for summary in summaries:
+        write_item_files(summary, root / RESULTS, histories)
+    write_atomic(root / PAGE, results_page(summaries, count, histories).encode())
+    readme = (root / README).read_text(encoding="utf-8")
+    write_atomic(root / README, replace_block(readme, readme_block(summaries, count, histories)).encode())
+
+
+if __name__ == "__main__":
+    write_results(Path.cwd())
+    sys.stdout.write(f"Written: {PAGE}, {README}, {RESULTS}\n")
