@@ -36,7 +36,7 @@ def drain_random(count: int) -> None:
 
 def drain(labels: np.ndarray, batch_size: int, num_pos: int) -> int:
     """Build the sampler and return the number of indices in its first epoch."""
-    return sum(map(len, PositiveBatchSampler(labels, batch_size, num_pos)))
+    return sum(map(len, PositiveBatchSampler(labels, batch_size, num_pos=num_pos)))
 
 
 def run() -> list[tuple[str, float, float]]:

@@ -1,4 +1,4 @@
-"""The trainer's cost, each as a ratio measured in one run, single thread."""
+"""Cost of the trainer: ratios measured in one run, single thread."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
-from apmax.train.pace import Pace
-from apmax.train.writer import Writer
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from apmax.losses import LOSSES
 from apmax.samplers import PositiveBatchSampler
-from apmax.train import Record, epochs, measure
-from apmax.train.config import RECIPES, Optimizer, Run, Sampler, Stage
+from apmax.train import RECIPES, Optimizer, Record, Run, Sampler, Stage, compute_metrics, epochs
+from apmax.train.checkpoints import CheckpointSchedule, CheckpointWriter
 from apmax.workflows.demo import TASKS
 from apmax.workflows.demo import methods as demo
 from apmax.workflows.demo.cells import Cell
@@ -111,7 +109,7 @@ def evaluation_ratio(rows: int = 1_000_000) -> float:
     generator = torch.Generator().manual_seed(0)
     scores: Tensor = torch.randn(rows, generator=generator)
     labels = (torch.rand(rows, generator=generator) < 0.01).float()
-    return best_of(3, lambda: measure(scores, labels)) / best_of(3, scores.sort)
+    return best_of(3, lambda: compute_metrics(scores, labels)) / best_of(3, scores.sort)
 
 
 class Demo(NamedTuple):
@@ -142,7 +140,7 @@ class Demo(NamedTuple):
         moments, steps = [time.perf_counter()], []
         with (
             tempfile.TemporaryDirectory() as directory,
-            patch.object(Pace, "due", lambda _, step, *, epoch=0, writing=False: due(step)),  # noqa: ARG005
+            patch.object(CheckpointSchedule, "due", lambda _, step, *, epoch=0, writing=False: due(step)),  # noqa: ARG005
         ):
             for record in self.epochs(directory):
                 moments.append(time.perf_counter())
@@ -179,17 +177,17 @@ def checkpoint_cost(rounds: int = 10) -> float:
 
 
 def checkpoints_per_epoch(seconds: float = 10.0) -> float:
-    """Return how many checkpoints the default pace writes in an epoch of the demo, trained for so long."""
+    """Return how many checkpoints the default schedule writes in an epoch of the demo, trained for so long."""
     setting = Demo.made()
     longer = tuple(dataclasses.replace(stage, epochs=100_000) for stage in setting.stages[:1])
     start, count = time.perf_counter(), 0
-    counted = patch.object(Writer, "write", autospec=True, side_effect=Writer.write)
-    with tempfile.TemporaryDirectory() as directory, counted as write:
+    counted = patch.object(CheckpointWriter, "submit", autospec=True, side_effect=CheckpointWriter.submit)
+    with tempfile.TemporaryDirectory() as directory, counted as submit:
         for _ in setting.epochs(directory, longer):
             count += 1
             if time.perf_counter() - start > seconds:
                 break
-    return write.call_count / count
+    return submit.call_count / count
 
 
 def run() -> list[tuple[str, float, float]]:
@@ -204,7 +202,7 @@ def run() -> list[tuple[str, float, float]]:
             ("epoch with AP / epoch with CE", epoch_ratio(), 1.25),
             ("AP + AUPRC + AUROC + objective of 1e6 scores / sort", evaluation_ratio(), 10.0),
             ("one checkpoint / epoch of the demo", cost, 0.01),
-            ("checkpoints at the default pace / time of the demo's epochs", cost * checkpoints_per_epoch(), 0.01),
+            ("checkpoints by the default schedule / time of the demo's epochs", cost * checkpoints_per_epoch(), 0.01),
         ]
     finally:
         torch.set_num_threads(before)

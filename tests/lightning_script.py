@@ -1,4 +1,4 @@
-"""A Lightning run on as many processes as the first argument says; writes the weights to the second."""
+"""A Lightning run; arguments are the number of processes and the file for the weights."""
 
 import sys
 import warnings

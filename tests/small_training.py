@@ -1,11 +1,10 @@
-"""A small training problem for the tests of the trainer."""
+"""A small training problem for the tests of training."""
 
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from apmax.train import epochs
-from apmax.train.config import Run, Sampler, Stage
+from apmax.train import Run, Sampler, Stage, epochs
 
 FEATURES = 4
 
@@ -41,3 +40,22 @@ def weights(model):
 
 def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+class StoppingNetwork(nn.Module):
+    """A network that calls `action` at training step `at`."""
+
+    def __init__(self, at=None, action=None):
+        super().__init__()
+        self.inner, self.at, self.action, self.steps = network(), at, action, 0
+
+    def forward(self, inputs):
+        if self.training:
+            self.steps += 1
+            if self.steps == self.at:
+                self.action()
+        return self.inner(inputs)
+
+
+def interrupt():
+    raise KeyboardInterrupt

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from apmax.losses import APLoss, WeightedLoss, average_precision
+from apmax.exact import search
+from apmax.losses import APLoss, WeightedLoss
 
 NAN, INF = float("nan"), float("inf")
 LABELS = torch.tensor([1.0, 0, 0, 1, 0, 1, 0, 0, 1, 0])
@@ -32,7 +33,7 @@ def changed(values, place, value):
 def checked_on(request, monkeypatch):
     """Check as where numbers may be looked at, and as on a device."""
     if request.param == "device":
-        monkeypatch.setattr(average_precision, "_on_host", lambda tensor: False)
+        monkeypatch.setattr(search, "on_host", lambda tensor: False)
 
 
 @pytest.mark.usefixtures("checked_on")

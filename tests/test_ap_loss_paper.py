@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from apmax import functional
 from apmax.losses import APLoss
-from references_soap import Soap, sigmoid
+from references import Soap, expit
 
 # Rows 0 and 1 are positive. Each step: the rows of the batch and the sigmoids of their scores.
 LABELS = torch.tensor([1.0, 1, 0, 0, 0])
@@ -119,7 +120,7 @@ def test_a_long_run_equals_the_loop_over_the_equations(surrogate, margin, floor,
         scores = torch.tensor(rng.normal(size=9) * 2, requires_grad=True)
         value = loss(scores, torch.tensor(labels[rows]), torch.tensor(rows))
         value.backward()
-        h = np.array([sigmoid(s) for s in scores.tolist()])
+        h = np.array([expit(s) for s in scores.tolist()])
         expected, of_h = reference.step(h.tolist(), labels[rows].tolist(), rows.tolist())
         assert value.item() == pytest.approx(expected, rel=1e-12)
         np.testing.assert_allclose(scores.grad.numpy(), of_h * h * (1 - h), rtol=1e-10, atol=1e-13)
@@ -152,3 +153,34 @@ def test_the_defaults_are_those_of_the_paper():
     assert (loss.surrogate, loss.margin, loss.gamma) == ("squared_hinge", 1.0, 0.9)
     assert (loss.start, loss.floor, loss.sigmoid) == ("estimate", 0.0, True)
     assert loss.prevalence is None
+
+
+@pytest.mark.parametrize("name", ["corrected_inner", "moving_average", "outer_slope"])
+def test_the_loss_trains_by_the_functions_that_are_tested_against_the_paper(name, monkeypatch):
+    calls, function = [], getattr(functional, name)
+    monkeypatch.setattr(functional, name, lambda *args, **options: calls.append(1) or function(*args, **options))
+    for loss in (APLoss(LABELS), APLoss(LABELS, sample_weight=torch.ones(5)), APLoss.as_in_paper(LABELS)):
+        calls.clear()
+        loss(torch.zeros(3), LABELS[:3], torch.arange(3))
+        assert len(calls) == 1
+
+
+def test_a_run_equals_algorithm_1_written_with_the_public_functions():
+    options = {"surrogate": "squared_hinge", "margin": 0.8}
+    loss = APLoss.as_in_paper(LABELS, gamma=0.3, floor=0.2, **options).double()
+    memory = {}
+    for rows, h in STEPS:
+        scores, expected = logit(h).requires_grad_(), logit(h).requires_grad_()
+        value = loss(scores, LABELS[rows], torch.tensor(rows))
+        value.backward()
+        anchors = [row for row in rows if LABELS[row] == 1]
+        squashed = expected.sigmoid()
+        g = functional.inner(squashed[LABELS[rows] == 1], squashed, LABELS[rows], **options)
+        old = torch.stack([memory.get(row, g[:, i].detach()) for i, row in enumerate(anchors)], 1)
+        u = functional.moving_average(old, g.detach(), 0.3, floor=0.2)
+        memory.update(zip(anchors, u.unbind(1), strict=True))
+        objective = functional.compose(u, g)
+        objective.backward()
+        assert value.item() == pytest.approx(1 + objective.item(), rel=1e-12)
+        torch.testing.assert_close(scores.grad, expected.grad, rtol=1e-12, atol=1e-15)
+    assert_u(loss.u, torch.stack([memory[0], memory[1]]).tolist())

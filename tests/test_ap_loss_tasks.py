@@ -145,8 +145,8 @@ def test_more_positives_of_a_task_than_promised_are_refused():
 
 def test_there_is_no_loop_over_tasks(monkeypatch):
     calls = []
-    pairs = kernel.pairs
-    monkeypatch.setattr(kernel, "pairs", lambda *args: calls.append(args) or pairs(*args))
+    pair_kernel = kernel.pair_kernel
+    monkeypatch.setattr(kernel, "pair_kernel", lambda *args: calls.append(args) or pair_kernel(*args))
     labels = (torch.rand(64, 617, generator=torch.Generator().manual_seed(0)) < 0.1).float()
     APLoss(labels)(torch.zeros(64, 617), labels, torch.arange(64))
     assert len(calls) == 1

@@ -19,7 +19,7 @@ from apmax.losses import (
     MinMaxLoss,
     SmoothAPLoss,
 )
-from references_baselines import REFERENCES, mean_over_tasks
+from references import BASELINES, mean_over_tasks
 
 CLASSES = {
     "ce": CrossEntropyLoss,
@@ -98,7 +98,7 @@ class TestReference:
             sample_weight=train_weight if weighted else None,
         )
         value = loss(scores, torch.as_tensor(train[rows]), torch.as_tensor(rows))
-        expected = REFERENCES[name](
+        expected = BASELINES[name](
             scores.numpy(),
             train[rows],
             train_weight[rows],
@@ -124,7 +124,7 @@ class TestReference:
         value = loss(scores, torch.as_tensor(train[rows]), torch.as_tensor(rows))
         state = parameters_of(name, loss)
         expected = mean_over_tasks(
-            REFERENCES[name],
+            BASELINES[name],
             scores.numpy(),
             train[rows],
             train_weight[rows],

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import references
-from apmax.exact import chunked, dense, kernel, pair_sums
-from apmax.exact.chunked import Chunked
-from apmax.exact.dense import Dense
+from apmax.exact import kernel, pair_sums, tables
+from apmax.exact.kernel import DensePairs
+from apmax.exact.tables import TabulatedPairs
 from apmax.surrogates import SURROGATES, Surrogate
 
 FAST = {name: "grid" if name in ("logistic", "sigmoid") else "bucket" for name in SURROGATES}
@@ -161,10 +161,10 @@ def test_tasks_are_computed_each_on_its_own(name, method):
     for number, task in enumerate(tasks):
         scores, anchors = (part.clone().requires_grad_() for part in task[:2])
         sums = pair_sums(scores, anchors, *task[2:], surrogate=name, method=method)
-        sums.backward(together[1][number])
+        sums.backward(together[1][:, number])
         # A grid is laid over the widest task, so that another spacing is used for one alone.
         alone = (sums.detach(), scores.grad, anchors.grad)
-        found = (together[0][number], together[2][number], together[3][number])
+        found = (together[0][:, number], together[2][number], together[3][number])
         assert_agree(found, alone, rtol=1e-6 if method == "grid" else 1e-12)
 
 
@@ -231,7 +231,7 @@ def test_an_absurd_score_leaves_the_other_anchors_alone(name, value):
     scores[0] = value
     data = scores, scores[:20], positive + 0.1, negative + 0.1
     found, expected = (
-        pair_sums(*data, surrogate=name, margin=0.7, method=method)[1:] for method in ("bucket", "dense")
+        pair_sums(*data, surrogate=name, margin=0.7, method=method)[:, 1:] for method in ("bucket", "dense")
     )
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
 
@@ -250,16 +250,16 @@ def test_an_example_out_of_every_anchors_reach_has_no_gradient(name, distance):
 def test_work_in_chunks_gives_the_same(name, method, monkeypatch):
     data = problem(230, 31, seed=5)
     whole = value_and_gradients(name, method, *data)
-    monkeypatch.setattr(dense, "MAX_PAIRS_AT_ONCE", 1000)
-    monkeypatch.setattr(chunked, "_CHUNK", 64)
+    monkeypatch.setattr(kernel, "_MAX_PAIRS_AT_ONCE", 1000)
+    monkeypatch.setattr(tables, "_CHUNK", 64)
     assert_agree(value_and_gradients(name, method, *data), whole)
 
 
 def test_auto_takes_the_matrix_up_to_the_crossover_and_the_search_beyond():
     n = kernel.DENSE_PAIRS // 10
     weight = torch.ones(2, n + 1)
-    for count, kind in ((n, Dense), (n + 1, Chunked)):
-        chosen = kernel.pairs(torch.zeros(count), torch.zeros(10), weight[:, :count], SURROGATES["hinge"], 1.0)
+    for count, kind in ((n, DensePairs), (n + 1, TabulatedPairs)):
+        chosen = kernel.pair_kernel(torch.zeros(count), torch.zeros(10), weight[:, :count], SURROGATES["hinge"], 1.0)
         assert isinstance(chosen, kind)
 
 
@@ -291,7 +291,7 @@ def test_autocast_does_not_lower_the_precision(name, method):
     assert_agree(found, expected, rtol=1e-7)
 
 
-def test_scores_changed_in_place_before_the_way_back_are_noticed():
+def test_scores_changed_in_place_before_the_backward_pass_are_noticed():
     scores, anchors, positive, negative = problem()
     scores = scores.requires_grad_() * 1
     sums = pair_sums(scores, anchors, positive, negative)
@@ -312,9 +312,9 @@ def test_second_derivative_raises_instead_of_being_wrong():
 @every_method
 def test_without_anchors_or_without_examples_there_is_nothing_to_sum(name, method):
     nothing, some = torch.zeros(0), torch.ones(3)
-    assert pair_sums(some, nothing, some, some, surrogate=name, method=method).shape == (0, 2)
+    assert pair_sums(some, nothing, some, some, surrogate=name, method=method).shape == (2, 0)
     sums = pair_sums(nothing, some, nothing, nothing, surrogate=name, method=method)
-    assert torch.equal(sums.double(), torch.zeros(3, 2, dtype=torch.float64))
+    assert torch.equal(sums.double(), torch.zeros(2, 3, dtype=torch.float64))
 
 
 def test_a_surrogate_of_ones_own_without_pieces_is_summed_densely_at_any_size():
@@ -322,7 +322,7 @@ def test_a_surrogate_of_ones_own_without_pieces_is_summed_densely_at_any_size():
     scores, anchors, positive, negative = problem(2500, 90)
     expected = ((scores - anchors[3]).atan() + 1.6) @ positive
     sums = pair_sums(scores, anchors, positive, negative, surrogate=own)
-    torch.testing.assert_close(sums[3, 0], expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(sums[0, 3], expected, rtol=1e-12, atol=0)
     with pytest.raises(ValueError, match="method 'bucket' does not suit surrogate 'arctan': use 'dense' or 'auto'"):
         pair_sums(scores, anchors, positive, negative, surrogate=own, method="bucket")
 

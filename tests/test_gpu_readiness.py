@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from apmax.losses import APLoss, average_precision
+from apmax.exact import search
+from apmax.losses import APLoss
+from apmax.losses.memory import Memory
 
 NAN = float("nan")
 SIZE, NUM_POS = 32, 4
@@ -29,8 +31,25 @@ CASES = {
 READS = ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal", "_unique2", "unique_dim", "item")
 
 
+def _no_host_array(*args, **keywords):
+    raise AssertionError("an array on the host waits for the device")
+
+
 class NoReads(TorchDispatchMode):
-    """Refuses every operation whose result, or its shape, the host must wait for."""
+    """Refuses every operation whose result, or its shape, the host must wait for.
+
+    On a CPU, `numpy()` and `tolist()` share memory and are no operations: they are refused by name.
+    """
+
+    def __enter__(self):
+        self._patch = pytest.MonkeyPatch()
+        for name in ("numpy", "tolist", "__array__"):
+            self._patch.setattr(torch.Tensor, name, _no_host_array)
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        self._patch.undo()
+        return super().__exit__(*error)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
@@ -65,8 +84,8 @@ def run(loss, device="cpu", **sizes):
 
 @pytest.fixture
 def as_on_a_device(monkeypatch):
-    """Take the way that a device takes, where numbers on the host must not be looked at."""
-    monkeypatch.setattr(average_precision, "_on_host", lambda tensor: False)
+    """Take the branches that a device takes, where the host must not read any number."""
+    monkeypatch.setattr(search, "on_host", lambda tensor: False)
 
 
 @pytest.mark.usefixtures("as_on_a_device")
@@ -126,14 +145,44 @@ def test_the_inspection_sees_what_waits():
     with pytest.raises(AssertionError, match="mask"), NoReads():
         torch.ones(3)[torch.tensor([True, False, True])]
     with pytest.raises(AssertionError, match="waits"), NoReads():
+        torch.ones(3).numpy()
+    with pytest.raises(AssertionError, match="waits"), NoReads():
         APLoss(LABELS)(torch.zeros(200), LABELS, torch.arange(200))
 
 
+def planted_in_memory(monkeypatch):
+    """Read a number where u is stored."""
+    write = Memory.write
+    monkeypatch.setattr(Memory, "write", lambda self, slots, u, *rest: (u.sum().item(), write(self, slots, u, *rest)))
+
+
+def planted_in_kernel(monkeypatch):
+    """Sort by numpy, as the host does."""
+    monkeypatch.setattr(search, "_count", lambda edges, values, strictly: torch.from_numpy(edges.numpy()))
+
+
+def planted_on_host(monkeypatch):
+    """Take the branches of the host."""
+    monkeypatch.setattr(search, "on_host", lambda tensor: True)
+
+
+@pytest.mark.usefixtures("as_on_a_device")
+@pytest.mark.parametrize("plant", [planted_in_memory, planted_in_kernel, planted_on_host])
+def test_the_guard_fails_where_a_host_synchronisation_is_planted(plant, monkeypatch):
+    labels = torch.zeros(4096)
+    labels[:128] = 1
+    loss = APLoss(labels, num_pos=128, validate=False)
+    scores = torch.randn(4096, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match="waits"), NoReads():
+        loss(scores, labels, torch.arange(4096))
+
+
 @pytest.mark.parametrize("options", CASES.values(), ids=CASES)
-def test_the_way_of_a_device_gives_the_numbers_of_the_host(options, monkeypatch):
+def test_the_branches_of_a_device_give_the_numbers_of_the_host(options, monkeypatch):
     expected = APLoss(LABELS, **options)
     values = run(expected)
-    monkeypatch.setattr(average_precision, "_on_host", lambda tensor: False)
+    monkeypatch.setattr(search, "on_host", lambda tensor: False)
     loss = APLoss(LABELS, num_pos=NUM_POS, validate=False, **options)
     torch.testing.assert_close(run(loss), values, rtol=1e-5, atol=1e-7)
     torch.testing.assert_close(loss.u, expected.u, rtol=1e-5, atol=1e-7)

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from apmax.exact import grid, kernel, pair_sums
-from apmax.exact.chunked import Chunked
-from apmax.exact.dense import Dense
-from apmax.exact.grid import MAX_POINTS, Grid, grid_points
+from apmax.exact.grid import MAX_POINTS, GridTable, grid_points
+from apmax.exact.kernel import DensePairs
+from apmax.exact.tables import TabulatedPairs
 from apmax.surrogates import SURROGATES
 
 smooth_surrogate = pytest.mark.parametrize("name", ["logistic", "sigmoid"])
@@ -29,7 +29,7 @@ def problem(spread, *, outlier=None, n=400, k=25, seed=0):
 
 
 def grid_of(name, scores, anchors, scale=1.0):
-    return Grid(anchors, SURROGATES[name], scale, scores.min(), scores.max())
+    return GridTable(anchors, SURROGATES[name], scale, scores.min(), scores.max())
 
 
 def fft_rounding(table, scores, weight, scale):
@@ -52,7 +52,7 @@ def test_sums_stay_within_the_error_bound(name, spread, outlier, scale):
     )
     for column, weight in enumerate((positive, negative)):
         bound = table.error_bound * float(weight.sum()) + fft_rounding(table, scores, weight, scale)
-        assert (found - expected)[:, column].abs().max() <= bound
+        assert (found - expected)[column].abs().max() <= bound
     assert table.error_bound <= 1.1e-7
 
 
@@ -64,7 +64,7 @@ def test_relative_error_is_below_1e_6_and_that_of_the_gradients_too(name, spread
     for method in ("grid", "dense"):
         leaves = [part.clone().requires_grad_() for part in (scores, anchors)]
         sums = pair_sums(*leaves, positive, negative, surrogate=name, method=method)
-        precision = sums[:, 0] / sums.sum(-1)
+        precision = sums[0] / sums.sum(0)
         results.append([precision.detach(), *torch.autograd.grad(precision.mean(), leaves)])
     for found, expected in zip(*results, strict=True):
         assert (found - expected).abs().max() <= 1e-6 * expected.abs().max()
@@ -74,7 +74,7 @@ def test_relative_error_is_below_1e_6_and_that_of_the_gradients_too(name, spread
 def test_bound_is_of_the_order_of_the_error(name):
     # The spacing as wide as the rule allows, all weight on one example: a bound much above the worst case would
     # hide a loss of accuracy, and one below it would be wrong.
-    table = Grid(torch.linspace(0, 9, 2001), SURROGATES[name], 1.0, torch.tensor(0.0), torch.tensor(9.0))
+    table = GridTable(torch.linspace(0, 9, 2001), SURROGATES[name], 1.0, torch.tensor(0.0), torch.tensor(9.0))
     worst = 0.0
     for score in torch.linspace(4, 5, 50, dtype=torch.float64):
         table.moments.zero_()
@@ -97,7 +97,7 @@ def test_constants_of_the_bound_are_the_largest_fourth_derivatives(name):
 @pytest.mark.parametrize("spread", [0.0, 1e-9, 1.0, 30.0, 31.5, 1e3])
 def test_spacing_is_at_most_a_sixteenth_of_the_scale_and_the_grid_covers_the_range(spread, scale):
     ends = torch.tensor([0.0, spread], dtype=torch.float64)
-    table = Grid(ends, SURROGATES["sigmoid"], scale, ends[0], ends[1])
+    table = GridTable(ends, SURROGATES["sigmoid"], scale, ends[0], ends[1])
     assert scale * table.spacing * 16 <= 1
     # One point before the smallest score and two after the largest make room for the stencils.
     assert spread / table.spacing + 3 <= table.points - 1
@@ -109,8 +109,8 @@ def test_spacing_is_at_most_a_sixteenth_of_the_scale_and_the_grid_covers_the_ran
 def test_auto_takes_the_grid_where_pairs_are_many_and_the_range_is_moderate(name):
     scores = torch.linspace(0, 20, 4000, dtype=torch.float64)
     weight = torch.ones(2, 4000, dtype=torch.float64)
-    assert isinstance(kernel.pairs(scores, scores[::20], weight, SURROGATES[name], 1.0), Chunked)
-    assert isinstance(kernel.pairs(scores, scores[::20], weight, SURROGATES[name], 100.0), Dense)
+    assert isinstance(kernel.pair_kernel(scores, scores[::20], weight, SURROGATES[name], 1.0), TabulatedPairs)
+    assert isinstance(kernel.pair_kernel(scores, scores[::20], weight, SURROGATES[name], 100.0), DensePairs)
 
 
 @smooth_surrogate

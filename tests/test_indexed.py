@@ -127,11 +127,11 @@ def test_labels_are_those_of_the_data_set():
 
 
 def test_a_sampler_takes_an_indexed_data_set_with_or_without_known_labels():
-    expected = list(PositiveBatchSampler(LABELS, 3, 1))
-    assert list(PositiveBatchSampler(Indexed(DATA), 3, 1)) == expected
+    expected = list(PositiveBatchSampler(LABELS, 3, num_pos=1))
+    assert list(PositiveBatchSampler(Indexed(DATA), 3, num_pos=1)) == expected
     unknown = Indexed(Items([(0.0, int(label)) for label in LABELS]))
     assert not hasattr(unknown, "labels")
-    assert list(PositiveBatchSampler(unknown, 3, 1)) == expected
+    assert list(PositiveBatchSampler(unknown, 3, num_pos=1)) == expected
 
 
 def test_an_iterable_data_set_is_an_error():
@@ -177,5 +177,5 @@ def test_a_graph_attribute_that_is_taken_is_an_error():
 
 
 def test_a_sampler_takes_indexed_graphs():
-    sampler = PositiveBatchSampler(Indexed(make_graphs()), 2, 1)
+    sampler = PositiveBatchSampler(Indexed(make_graphs()), 2, num_pos=1)
     assert all(batch[0] in (1, 3) and batch[1] in (0, 2) for batch in sampler)

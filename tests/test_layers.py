@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "apmax"
 
 # From the bottom up; inside a layer, too, a module imports only from those before it.
 LAYERS = {
-    "L0": ["validation", "extras", "labels"],
+    "L0": ["validation", "extras"],
     "L1": ["surrogates", "exact", "functional", "metrics"],
     "L2": ["losses", "samplers", "optim", "distributed"],
     "L3": ["data", "models"],

@@ -1,6 +1,7 @@
 """`ap_objective`: the paper's P(w) over all examples, with weights, another prevalence and several tasks."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -11,8 +12,12 @@ from sklearn.metrics import average_precision_score
 
 import references
 from apmax.exact import kernel, pair_sums
-from apmax.functional import ap_objective
+from apmax.functional import ap_objective, inner
+from apmax.losses import APLoss
 from apmax.surrogates import SURROGATES
+
+# The formulas are compared for every surrogate on raw scores.
+pytestmark = pytest.mark.filterwarnings("ignore:surrogate .* measures average precision on scores in")
 
 FAST = {name: "grid" if name in ("logistic", "sigmoid") else "bucket" for name in SURROGATES}
 every_surrogate = pytest.mark.parametrize("name", SURROGATES)
@@ -175,7 +180,7 @@ def test_sharp_step_just_below_each_anchor_is_scikit_learns_average_precision(na
     s, y, w = map(torch.from_numpy, (scores, labels, weight))
     positive = y == 1
     sums = pair_sums(s, s[positive] - 2e-4, y * w, (1 - y) * w, surrogate=name, margin=1e-4, method="bucket")
-    precision = sums[:, 0] / sums.sum(-1)
+    precision = sums[0] / sums.sum(0)
     found = (w[positive] * precision).sum() / w[positive].sum()
     assert found.item() == pytest.approx(average_precision_score(labels, scores, sample_weight=weight), rel=1e-12)
     assert found.item() == pytest.approx(references.average_precision(scores, labels, weight), rel=1e-12)
@@ -339,9 +344,38 @@ ok = {"scores": torch.zeros(4), "labels": torch.tensor([0, 1, 0, 1])}
         ({"margin": 0.0}, "margin must lie in"),
         ({"surrogate": "step"}, "surrogate must be one of"),
         ({"method": "fast"}, "method must be one of"),
-        ({"method": "grid"}, "method 'grid' does not suit surrogate 'squared_hinge'"),
+        ({"method": "grid"}, "method 'grid' does not suit surrogate 'smooth_step'"),
     ],
 )
 def test_wrong_input_is_an_error_that_names_the_argument(wrong, message):
     with pytest.raises(ValueError, match=message):
         ap_objective(**{**ok, **wrong})
+
+
+UNBOUNDED = {"squared_hinge", "hinge", "smoothed_hinge", "logistic", "exponential"}
+
+
+@every_surrogate
+def test_an_unbounded_surrogate_warns_if_scores_leave_the_unit_interval(name):
+    labels = torch.tensor([0, 1, 0, 1])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ap_objective(torch.tensor([0.0, 0.2, 0.5, 1.0]), labels, name)
+        assert not caught
+        ap_objective(torch.tensor([0.0, 0.2, 0.5, 1.1]), labels, name)
+        ap_objective(torch.tensor([-0.1, 0.2, 0.5, 1.0]), labels, name)
+    assert len(caught) == (2 if name in UNBOUNDED else 0)
+    assert all("on scores in [0, 1] only: pass scores.sigmoid()" in str(warning.message) for warning in caught)
+
+
+def test_the_defaults_are_those_of_the_loss():
+    scores, labels, _ = map(torch.from_numpy, problem())
+    positive = labels == 1
+    loss = APLoss(labels)
+    assert (loss.surrogate, loss.margin) == ("smooth_step", 1.0)
+    options = {"surrogate": loss.surrogate, "margin": loss.margin}
+    assert ap_objective(scores, labels) == ap_objective(scores, labels, **options)
+    pairs = scores, scores[positive], labels, 1 - labels
+    assert torch.equal(pair_sums(*pairs), pair_sums(*pairs, **options))
+    batch = scores[positive], scores, labels
+    assert torch.equal(inner(*batch), inner(*batch, **options))

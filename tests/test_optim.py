@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from apmax.optim import PaperAdam, param_groups, theorem_steps
-from references_optim import algorithm_3
+from references import algorithm_3
 from trajectories import GRADIENTS, START, parameter, trajectory
 
 

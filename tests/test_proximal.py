@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from apmax.optim import proximal
-from references_optim import proximal_sgd
+from references import proximal_sgd
 from trajectories import GRADIENTS, START, parameter, trajectory
 
 

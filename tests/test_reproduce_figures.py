@@ -94,7 +94,7 @@ def test_dots_stand_at_the_means_and_diamonds_at_the_papers():
     assert sorted(marks["|"]) == [(0.2, 2.0), (0.4, 2.0), (0.5, 0.0)]
 
 
-def test_dots_say_what_was_not_run():
+def test_dots_name_missing_runs():
     lines = {
         **result_lines("aicures", "gine", "ce", {"fold0": 0.2}),
         **result_lines("aicures", "mpnn", "soap", {"fold0": 0.2}),

@@ -77,7 +77,7 @@ def test_soap_is_the_best_of_the_paper_but_where_a_note_says_otherwise():
     assert "0.0385" in notes
 
 
-def test_misprint_is_replaced_by_what_was_meant_and_a_note_says_so():
+def test_misprint_is_corrected_and_a_note_says_so():
     table = load_paper_tables()["imbalance_ratio"]
     assert table.values["toxcast-t12", "gine", "smooth_ap"].mean == 0.0227
     assert any("printed 0.227 " in note for note in table.notes)
@@ -104,5 +104,5 @@ def test_number_that_the_paper_tuned_stands_beside_all_rows_it_covers():
 
 
 @pytest.mark.parametrize("name", load_grid().items)
-def test_every_item_says_what_the_paper_paper_experiment(name):
+def test_every_item_describes_the_papers_experiment(name):
     assert "paper" in paper_experiment(name)

@@ -106,7 +106,7 @@ def test_a_second_stage_begins_from_the_first_stages_best_weights_with_a_new_hea
     assert not torch.allclose(second["fc.weight"], first["fc.weight"])
 
 
-def test_what_is_done_is_not_run_again(tmp_path, data_dir):
+def test_finished_runs_are_not_repeated(tmp_path, data_dir):
     plan = plan_searches(tiny_grid(), CELLS, ["ce", "soap"])
     run_here(plan, tmp_path, data_dir)
     before = (tmp_path / "results" / RESULTS_FILE).read_bytes()
@@ -152,7 +152,7 @@ def test_a_diverging_run_is_a_result_that_says_so(tmp_path, data_dir):
 
 
 @pytest.mark.parametrize("method", ["soap", "ce_ensemble", "soap_consistency"])
-def test_what_begins_from_a_diverged_run_ends_without_a_value(method, tmp_path, data_dir):
+def test_run_that_begins_from_a_diverged_run_has_no_value(method, tmp_path, data_dir):
     plan = plan_searches(tiny_grid(first_lr=1e30), CELLS, [method])
     results, reported = run_here(plan, tmp_path, data_dir)
     (trial,) = plan[0].final(results.lines)
@@ -162,7 +162,7 @@ def test_what_begins_from_a_diverged_run_ends_without_a_value(method, tmp_path, 
     assert len(started) == len(set(started))
 
 
-def test_weights_of_a_first_stage_that_was_left_before_its_end_are_not_begun_from(tmp_path, data_dir):
+def test_weights_of_an_unfinished_first_stage_are_not_used(tmp_path, data_dir):
     (search,) = plan_searches(tiny_grid(), CELLS, ["soap"])
     trial, workspace = search.tuning[0], workspace_in(tmp_path, data_dir)
 
@@ -216,7 +216,7 @@ def test_epochs_of_two_stages_are_traced_apart(tmp_path, data_dir):
     assert len(set(epoch_history(trial, workspace)["test_auprc"])) > max(first, second)
 
 
-def test_only_what_the_figure_of_convergence_shows_is_traced():
+def test_only_runs_of_the_convergence_figure_are_traced():
     shown = [("cifar10", "narrow", "soap"), ("aicures", "gine", "minmax")]
     others = [("cifar10", "narrow", "ce"), ("aicures", "ml-mpnn", "soap"), ("hiv", "gine", "soap")]
     traced = [is_traced(plan_searches(tiny_grid(), [(d, n)], [m])[0].tuning[0]) for d, n, m in shown + others]
@@ -280,7 +280,7 @@ def test_workers_share_a_plan_and_run_nothing_twice(tmp_path, data_dir):
 
 
 @pytest.mark.slow
-def test_what_another_command_finishes_in_other_cells_is_not_told(tmp_path, data_dir):
+def test_runs_that_another_command_finishes_in_other_cells_are_not_printed(tmp_path, data_dir):
     from rich.console import Console
 
     from apmax.cli.following import follow
@@ -329,7 +329,7 @@ def stop_the_worker(states):
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_told_to_stop_alone_is_not_taken_for_done(tmp_path, data_dir):
+def test_a_stopped_worker_does_not_count_as_finished(tmp_path, data_dir):
     plan = plan_searches(tiny_grid(first_epochs=10**6), CELLS, ["ce"])
     states = run_plan(plan, Results(tmp_path / "results"), workspace_in(tmp_path, data_dir), workers=1)
     with pytest.raises(WorkerError, match="ended from outside"):

@@ -170,7 +170,7 @@ def test_a_printed_number_beside_two_data_sets_is_counted_once():
     assert all(summary.entries[data, "gine", "ce"].printed for data in ("aicures", "aicures-random"))
 
 
-def test_what_is_missing_is_named():
+def test_missing_runs_are_named():
     summary = table6(result_lines(*CELL, "ce", {"fold0": 0.2}), rows=["ce", "soap", "apmax"])
     assert missing_runs(summary) == [
         "AICURES, GINE: 1 of 10 runs of CE — no run of SOAP; apmax (default recipe)",

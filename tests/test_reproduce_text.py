@@ -7,7 +7,7 @@ from apmax.reproduce.pages.text import findings, first_stage_findings, overall_v
 from small_experiments import CELL, epoch_values, result_lines, summarise, table6, three_cells
 
 
-def test_sentence_says_what_the_score_counts():
+def test_finding_has_the_counts_of_the_comparison():
     summary = summarise("table6", three_cells())
     assert findings(summary, {})[0] == (
         "SOAP: above CE in 2 of 3 cells (2 unfinished); the 95 % interval is above zero in 1, below in 0. "
@@ -15,7 +15,7 @@ def test_sentence_says_what_the_score_counts():
     )
 
 
-def test_variant_is_compared_with_what_it_varies():
+def test_variant_is_compared_with_the_method_that_it_varies():
     lines = {
         **result_lines(*CELL, "apmax", {"fold0": 0.2, "fold1": 0.4, "fold2": 0.6}),
         **result_lines(*CELL, "apmax_batch", {"fold0": 0.3, "fold1": 0.5, "fold2": 0.7}),
@@ -66,7 +66,7 @@ def test_an_item_of_variants_says_nothing_of_methods_that_are_none():
     assert not any(each.startswith("apmax") for each in texts)
 
 
-def test_nothing_is_said_of_a_control_that_was_not_run():
+def test_control_without_runs_is_not_mentioned():
     lines = {**result_lines(*CELL, "ce", {"fold0": 0.1}), **result_lines(*CELL, "apmax", {"fold0": 0.5})}
     assert not any("against" in text for text in findings(table6(lines), {}))
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from apmax.samplers import PositiveBatchSampler, labels_of
+from apmax.samplers import MultiTaskBatchSampler, PositiveBatchSampler, labels_of
 
 NAN = float("nan")
 
@@ -57,7 +57,7 @@ def cases(draw):
 def runs(case):
     """The labels, and the batches of each epoch of a run, as (positives, negatives)."""
     labels = make_labels(case["positives"], case["negatives"], case["seed"])
-    sampler = PositiveBatchSampler(labels, case["batch_size"], case["num_pos"], seed=case["seed"])
+    sampler = PositiveBatchSampler(labels, case["batch_size"], num_pos=case["num_pos"], seed=case["seed"])
     return labels, [[split(labels, batch) for batch in sampler] for _ in range(case["epochs"])]
 
 
@@ -114,7 +114,7 @@ def test_positives_come_equally_often_over_the_run(case):
 @pytest.mark.parametrize(("positives", "num_pos"), [(3000, 7), (41, 21), (7, 4), (6, 5), (5, 5), (1, 1)])
 def test_positives_are_even_and_never_twice_in_a_batch_over_many_cycles(positives, num_pos):
     labels = make_labels(positives, 4000)
-    sampler = PositiveBatchSampler(labels, num_pos + 1, num_pos, seed=3)
+    sampler = PositiveBatchSampler(labels, num_pos + 1, num_pos=num_pos, seed=3)
     counts = Counter()
     for batch in sampler:
         found, _ = split(labels, batch)
@@ -135,14 +135,14 @@ def test_len_is_right_before_iterating():
 
 
 def test_batches_are_lists_of_python_ints():
-    batch = next(iter(PositiveBatchSampler(make_labels(5, 25), 8, 2)))
+    batch = next(iter(PositiveBatchSampler(make_labels(5, 25), 8, num_pos=2)))
     assert isinstance(batch, list)
     assert all(type(row) is int for row in batch)
 
 
 def test_positives_come_first_in_a_batch():
     labels = make_labels(9, 50)
-    for batch in PositiveBatchSampler(labels, 10, 3):
+    for batch in PositiveBatchSampler(labels, 10, num_pos=3):
         assert labels[batch].tolist() == [1] * 3 + [0] * (len(batch) - 3)
 
 
@@ -182,7 +182,7 @@ def test_seed_decides_the_batches():
 
 def test_consecutive_batches_of_positives_are_not_repeated_patterns():
     labels = make_labels(12, 3000)
-    sampler = PositiveBatchSampler(labels, 10, 4, seed=0)
+    sampler = PositiveBatchSampler(labels, 10, num_pos=4, seed=0)
     groups = {frozenset(split(labels, batch)[0]) for batch in sampler}
     assert len(groups) > 250, "12 positives make 495 groups of 4, and 500 batches should reach most of them"
 
@@ -190,11 +190,11 @@ def test_consecutive_batches_of_positives_are_not_repeated_patterns():
 @pytest.mark.parametrize(("positives", "num_pos"), [(40, 4), (9, 8), (5, 5), (2500, 3)])
 def test_a_position_restarts_at_its_batch(positives, num_pos):
     labels = make_labels(positives, 3000)
-    sampler = PositiveBatchSampler(labels, num_pos + 3, num_pos, seed=7)
+    sampler = PositiveBatchSampler(labels, num_pos + 3, num_pos=num_pos, seed=7)
     for epoch in (0, 3):
         batches = epoch_of(sampler, epoch)
         for batch in (0, 1, 500, len(sampler) - 1, len(sampler)):
-            fresh = PositiveBatchSampler(labels, num_pos + 3, num_pos, seed=7)
+            fresh = PositiveBatchSampler(labels, num_pos + 3, num_pos=num_pos, seed=7)
             fresh.set_position(epoch, batch)
             assert list(fresh) == batches[batch:]
 
@@ -209,7 +209,7 @@ def test_the_epoch_after_a_restarted_one_is_whole():
 
 def test_a_late_position_costs_no_replay(monkeypatch):
     labels = make_labels(4000, 40_000)
-    sampler = PositiveBatchSampler(labels, 8, 4)
+    sampler = PositiveBatchSampler(labels, 8, num_pos=4)
     drawn = []
     original = np.random.default_rng
     monkeypatch.setattr(np.random, "default_rng", lambda key: drawn.append(key) or original(key))
@@ -221,9 +221,9 @@ def test_a_late_position_costs_no_replay(monkeypatch):
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 def test_ranks_take_turns_in_the_joined_batch(world_size):
     labels = make_labels(30, 203)
-    joined = list(PositiveBatchSampler(labels, 17, 5, seed=4))
+    joined = list(PositiveBatchSampler(labels, 17, num_pos=5, seed=4))
     shares = [
-        list(PositiveBatchSampler(labels, 17, 5, seed=4, rank=rank, world_size=world_size))
+        list(PositiveBatchSampler(labels, 17, num_pos=5, seed=4, rank=rank, world_size=world_size))
         for rank in range(world_size)
     ]
     for rank, share in enumerate(shares):
@@ -233,13 +233,13 @@ def test_ranks_take_turns_in_the_joined_batch(world_size):
 def test_positives_are_spread_evenly_over_ranks():
     labels = make_labels(30, 203)
     for rank, expected in enumerate([3, 3, 2]):
-        for batch in PositiveBatchSampler(labels, 20, 8, rank=rank, world_size=3):
+        for batch in PositiveBatchSampler(labels, 20, num_pos=8, rank=rank, world_size=3):
             assert len(split(labels, batch)[0]) == expected
 
 
 def test_a_rank_meets_all_positives_where_nearly_all_are_in_every_batch():
     labels = make_labels(6, 400)
-    share = PositiveBatchSampler(labels, 10, 6, rank=0, world_size=3)
+    share = PositiveBatchSampler(labels, 10, num_pos=6, rank=0, world_size=3)
     assert {row for batch in share for row in split(labels, batch)[0]} == set(np.flatnonzero(labels))
 
 
@@ -313,24 +313,24 @@ class Graph:
     ids=lambda source: type(source).__name__,
 )
 def test_labels_come_from_anything_that_has_them(source):
-    assert list(PositiveBatchSampler(source, 4, 1)) == list(PositiveBatchSampler(LABELS, 4, 1))
+    assert list(PositiveBatchSampler(source, 4, num_pos=1)) == list(PositiveBatchSampler(LABELS, 4, num_pos=1))
 
 
 @pytest.mark.parametrize("whole", [TensorDataset(torch.zeros(10), torch.tensor(LABELS)), OnlyItems(ITEMS)])
 def test_rows_count_within_a_nested_subset(whole):
     subset = Subset(Subset(whole, [9, 7, 5, 4, 3, 1]), torch.tensor([1, 2, 3, 0]))
     assert labels_of(subset).tolist() == [1, 0, 1, 0]
-    for positive, negative in PositiveBatchSampler(subset, 2, 1):
+    for positive, negative in PositiveBatchSampler(subset, 2, num_pos=1):
         assert (subset[positive][1], subset[negative][1]) == (1, 0)
 
 
 def test_a_loader_yields_the_sampled_batches():
     data = TensorDataset(torch.arange(10), torch.tensor(LABELS))
-    sampler = PositiveBatchSampler(data, 4, 1)
+    sampler = PositiveBatchSampler(data, 4, num_pos=1)
     loader = DataLoader(data, batch_sampler=sampler, num_workers=2, persistent_workers=True)
     for epoch in range(2):
         rows = [x.tolist() for x, _ in loader]
-        assert rows == list(epoch_of(PositiveBatchSampler(data, 4, 1), epoch))
+        assert rows == list(epoch_of(PositiveBatchSampler(data, 4, num_pos=1), epoch))
 
 
 class Stream(IterableDataset):
@@ -367,8 +367,14 @@ def test_a_misspelt_argument_is_an_error():
 
 
 def test_a_position_outside_the_epoch_is_an_error_and_changes_nothing():
-    sampler = PositiveBatchSampler(LABELS, 4, 1)
+    sampler = PositiveBatchSampler(LABELS, 4, num_pos=1)
     sampler.set_position(1, 2)
     with pytest.raises(ValueError, match=r"batch must lie in 0 to 3"):
         sampler.set_position(5, 4)
     assert list(sampler) == epoch_of(sampler, 1)[2:]
+
+
+@pytest.mark.parametrize("sampler", [PositiveBatchSampler, MultiTaskBatchSampler])
+def test_all_but_labels_and_batch_size_are_keywords(sampler):
+    with pytest.raises(TypeError, match="positional"):
+        sampler([0, 1, 0], 2, 1)

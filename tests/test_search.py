@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apmax.exact import pair_sums
-from apmax.exact.search import common, edges_at_or_below, edges_below
+from apmax.exact.search import common_rows, edges_at_or_below, edges_below
 
 # Few distinct values, so that ties between scores and edges are common.
 NUMBERS = st.sampled_from([-1e30, -1.5, -1.0, -0.0, 0.0, 0.5, 1.0, 1e30]) | st.floats(-2, 2)
@@ -51,7 +51,7 @@ def test_an_unchecked_score_that_is_no_number_does_not_pass_for_one(bad: float) 
 def test_common_values_are_where_both_say_they_are(limit: int, table_size: int, seed: int, size: int) -> None:
     generator = np.random.default_rng(seed)
     values, table = generator.permutation(5000)[:size], np.sort(generator.permutation(5000)[:table_size])
-    found = common(table, values, limit)
+    found = common_rows(table, values, limit)
     assert found is not None
     where, place = found
     assert values[where].tolist() == table[place].tolist()
@@ -63,4 +63,4 @@ def test_common_values_are_where_both_say_they_are(limit: int, table_size: int, 
 def test_common_refuses_values_that_repeat_or_lie_outside(limit: int, wrong: str) -> None:
     values = np.arange(0, 1000, 4)
     values[7] = {"twice": values[200], "below": -1, "above": limit}[wrong]
-    assert common(np.array([3, 5]), values, limit) is None
+    assert common_rows(np.array([3, 5]), values, limit) is None

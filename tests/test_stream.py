@@ -19,7 +19,7 @@ def problem(*shape, k=9, seed=0):
     scores = (scores * 8).round() / 4
     positive = (torch.rand(shape, generator=generator) < 0.3) * weight.abs()
     negative = (torch.rand(shape, generator=generator) < 0.6) * weight.abs()
-    cotangent = torch.randn(*shape[:-1], k, 2, generator=generator, dtype=torch.float64)
+    cotangent = torch.randn(2, *shape[:-1], k, generator=generator, dtype=torch.float64)
     return scores, scores[..., :k].clone(), positive, negative, cotangent
 
 
@@ -99,7 +99,7 @@ def test_score_beyond_the_bounds_is_an_error_and_adds_nothing(score, found):
     stream = PairStream(torch.zeros(1), surrogate="sigmoid", low=-1, high=1)
     with pytest.raises(ValueError, match=f"scores must lie between low and high, got {found}"):
         stream.add(torch.tensor([0.0, score]), torch.ones(2), torch.zeros(2))
-    assert stream.sums().tolist() == [[0, 0]]
+    assert stream.sums().tolist() == [[0], [0]]
 
 
 def test_anchor_beyond_the_bounds_is_an_error():

@@ -126,7 +126,7 @@ def test_without_memory_it_does_not_fall_like_that(style):
 def test_the_true_gradient_is_that_of_the_exact_objective():
     w = torch.tensor([[0.1, -0.2, 0.05]], dtype=torch.float64, requires_grad=True)
     scores = torch.sigmoid(torch.tensor(FEATURES) @ w[0])
-    functional.ap_objective(scores, torch.tensor(LABELS)).backward()
+    functional.ap_objective(scores, torch.tensor(LABELS), "squared_hinge").backward()
     np.testing.assert_allclose(w.grad.numpy(), true_gradient(w.detach().numpy()), rtol=0, atol=1e-12)
 
 
@@ -134,7 +134,7 @@ def test_the_true_gradient_is_that_of_the_exact_objective():
 def test_the_loop_of_this_test_is_the_packages_algorithm(style):
     soap = Soap(10**3, style)
     x, y = torch.tensor(FEATURES), torch.tensor(LABELS)
-    u = torch.tensor(soap.u)
+    u = torch.tensor(soap.u)  # (runs, anchors, 2)
     w = torch.nn.Parameter(torch.tensor(soap.w))
     if style == "sgd":
         optimizer = torch.optim.SGD([w], lr=soap.lr)
@@ -145,9 +145,10 @@ def test_the_loop_of_this_test_is_the_packages_algorithm(style):
         total = torch.zeros((), dtype=torch.float64)
         for run, (anchor, batch) in enumerate(zip(anchors, batches, strict=True)):
             scores, own = torch.sigmoid(x[batch] @ w[run]), torch.sigmoid(x[anchor : anchor + 1] @ w[run])
-            g = functional.inner(own, scores, y[batch])
-            u[run, anchor] = functional.moving_average(u[run, anchor][None], g.detach(), soap.gamma, floor=FLOOR)[0]
-            total = total + functional.compose(u[run, anchor][None], g)
+            g = functional.inner(own, scores, y[batch], surrogate="squared_hinge")
+            new = functional.moving_average(u[run, anchor][:, None], g.detach(), soap.gamma, floor=FLOOR)
+            u[run, anchor] = new[:, 0]
+            total = total + functional.compose(new, g)
         optimizer.zero_grad()
         total.backward()
         optimizer.step()

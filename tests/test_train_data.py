@@ -1,25 +1,24 @@
-"""Rows, labels and randomness: what reaches the model, and what is left alone."""
+"""Training data: batches, labels, seeded randomness."""
 
 import random
 
 import numpy as np
 import pytest
 import torch
-from apmax.train.loading import ShuffledBatches, batches
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import Dataset, Subset
 
-from apmax.train import Data, epochs, measure, predict
-from apmax.train.config import Optimizer, Stage
-from apmax.train.randomness import mix
+from apmax.train import Data, Optimizer, Stage, compute_metrics, epochs, predict
+from apmax.train.data import ShuffledBatches, load_batches
+from apmax.train.randomness import mix_seed
 from small_training import TRAIN, VALID, network, run_of, same, train, weights
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_random_numbers_of_an_example_depend_on_seed_epoch_and_row_alone(workers):
     def drawn(order, epoch, seed=3):
-        loader = batches(Noise(), order, seed=seed, epoch=epoch, workers=workers)
+        loader = load_batches(Noise(), order, seed=seed, epoch=epoch, workers=workers)
         return {
             row: value for inputs, rows in loader for row, value in zip(rows.tolist(), inputs.tolist(), strict=True)
         }
@@ -40,24 +39,24 @@ class Noise(Dataset):
 
 
 def test_a_subset_of_a_random_dataset_is_seeded_by_row_too():
-    values = [next(batches(Subset(Noise(), [2, 0, 1]), [rows], seed=0, epoch=0))[0] for rows in ([0, 1], [1, 0])]
+    values = [next(load_batches(Subset(Noise(), [2, 0, 1]), [rows], seed=0, epoch=0))[0] for rows in ([0, 1], [1, 0])]
     assert torch.equal(values[0], values[1].flip(0))
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_subset_gives_the_inputs_and_rows_of_the_subset(workers):
     subset = Subset(Subset(TRAIN, range(10, 60)), [5, 7, 9])
-    ((inputs, rows),) = batches(subset, [[2, 0]], seed=0, epoch=0, workers=workers)
+    ((inputs, rows),) = load_batches(subset, [[2, 0]], seed=0, epoch=0, workers=workers)
     assert torch.equal(inputs, TRAIN.tensors[0][[19, 15]])
     assert rows.tolist() == [2, 0]
 
 
-def test_a_dataset_is_told_the_epoch():
-    class Told(Dataset):
-        heard = ()
+def test_set_epoch_of_a_dataset_is_called_with_each_epoch():
+    class WithEpoch(Dataset):
+        received = ()
 
         def set_epoch(self, epoch):
-            self.heard = (*self.heard, epoch)
+            self.received = (*self.received, epoch)
 
         def __getitem__(self, row):
             return TRAIN[row]
@@ -65,12 +64,12 @@ def test_a_dataset_is_told_the_epoch():
         def __len__(self):
             return len(TRAIN)
 
-    data = Told()
+    data = WithEpoch()
     train(network(), run_of(), data=Data(data, None, labels=TRAIN.tensors[1]))
-    assert data.heard == (0, 1)
+    assert data.received == (0, 1)
 
 
-def test_the_callers_generators_are_left_alone():
+def test_global_generators_are_unchanged_for_the_caller():
     labels = TRAIN.tensors[1]
     model, data = network(dropout=0.5), Data(Items(), Items(), labels=labels, valid_labels=labels)
     states = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
@@ -115,8 +114,8 @@ def test_shuffled_batches_cover_every_row_once_and_do_not_depend_on_the_processe
             assert list(share) == [batch[rank::world] for batch in joined[1:]]
 
 
-def test_seeds_differ_wherever_a_part_differs():
-    seeds = [mix(a, b, c) for a in range(10) for b in range(10) for c in range(10)]
+def test_mixed_seeds_differ_if_any_part_differs():
+    seeds = [mix_seed(a, b, c) for a in range(10) for b in range(10) for c in range(10)]
     assert len(set(seeds)) == 1000
     assert all(0 <= seed < 2**63 for seed in seeds)
 
@@ -128,21 +127,21 @@ def test_seeds_differ_wherever_a_part_differs():
         (Data(TRAIN, VALID, valid_labels=[0] * 120), "valid_labels must hold at least one positive"),
     ],
 )
-def test_labels_that_do_not_fit_are_refused_before_anything_is_written(data, message, tmp_path):
+def test_mismatched_labels_are_refused_before_anything_is_written(data, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         epochs(network(), data, run_of(), directory=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_labels_given_apart_are_used():
+def test_labels_given_to_data_replace_those_of_the_dataset():
     flipped = 1 - TRAIN.tensors[1]
     model = network()
     stage = Stage(epochs=6, optimizer=Optimizer(lr=0.02))
     train(model, run_of(stage), data=Data(TRAIN, TRAIN, labels=flipped, valid_labels=flipped))
-    assert measure(predict(model, TRAIN), flipped).auroc > 0.8
+    assert compute_metrics(predict(model, TRAIN), flipped).auroc > 0.8
 
 
-def test_predict_leaves_every_modules_mode_as_it_was():
+def test_predict_does_not_change_the_mode_of_any_module():
     model = network(dropout=0.5).train()
     model[1].eval()
     predict(model, VALID)

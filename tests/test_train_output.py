@@ -1,4 +1,4 @@
-"""What a run leaves behind: its directory, its records, its progress, its documentation."""
+"""Run directory, records, progress display, documentation."""
 
 import io
 import json
@@ -10,16 +10,27 @@ from pathlib import Path
 import pytest
 import torch
 
-from apmax.train import Metrics, Record, config, epochs, measure, read_records
-from apmax.train.config import Stage
-from apmax.train.display import Bar, display_for, summary
+from apmax.train import (
+    EpochMetrics,
+    Record,
+    Stage,
+    compute_metrics,
+    epochs,
+    format_record,
+    is_first_process,
+    nan_to_none,
+    read_records,
+    read_run,
+    run_from_toml,
+)
+from apmax.train.display import BarDisplay, make_display
 from small_training import TRAIN, VALID, network, run_of, same, train, weights
 
 
-def test_the_directory_tells_what_was_run(tmp_path):
+def test_the_directory_holds_configuration_versions_and_records(tmp_path):
     run = run_of(Stage(epochs=2), seed=9)
     records = train(network(), run, directory=tmp_path)
-    assert config.load(tmp_path / "config.toml") == run
+    assert read_run(tmp_path / "config.toml") == run
     facts = json.loads((tmp_path / "run.json").read_text())
     assert (facts["seed"], len(facts["data"])) == (9, 64)
     assert facts["versions"]["torch"] == torch.__version__
@@ -27,21 +38,28 @@ def test_the_directory_tells_what_was_run(tmp_path):
     assert read_records(tmp_path) == records
 
 
-def test_the_saved_model_is_the_chosen_one(tmp_path):
+def test_the_saved_weights_are_the_selected_ones(tmp_path):
     model = network()
     train(model, run_of(), directory=tmp_path)
     assert same(torch.load(tmp_path / "model.pt", weights_only=True), weights(model))
 
 
-def test_records_are_strict_json_with_null_for_what_is_undefined():
-    values = measure(torch.tensor([0.1, 0.2]), torch.tensor([1.0, 1.0]))
+def test_records_are_strict_json_with_null_for_undefined_numbers():
+    values = compute_metrics(torch.tensor([0.1, 0.2]), torch.tensor([1.0, 1.0]))
     record = Record("ce", 0, 1, 1, 0.1, 0.5, None, values, 1.0)
     line = json.loads(record.to_json(), parse_constant=pytest.fail)
     assert line["valid"]["auroc"] is None
     assert math.isnan(Record.from_table(line).valid.auroc)
 
 
-def test_a_used_directory_is_not_overwritten(tmp_path):
+def test_nan_and_infinity_become_none_at_any_depth():
+    assert nan_to_none({1: math.nan, "a": [math.inf, {"b": (-math.inf, 2.0)}]}) == {
+        "1": None,
+        "a": [None, {"b": [None, 2.0]}],
+    }
+
+
+def test_a_directory_with_a_run_is_not_overwritten(tmp_path):
     train(network(), run_of(), directory=tmp_path)
     with pytest.raises(FileExistsError, match="resume=True"):
         epochs(network(), (TRAIN, VALID), run_of(), directory=tmp_path)
@@ -55,9 +73,9 @@ def test_without_a_terminal_progress_is_a_line_per_epoch(capsys):
 
 
 def test_the_line_of_an_epoch_fits_eighty_columns():
-    values = Metrics(0.123456, 0.123456, 0.123456, -0.123456)
+    values = EpochMetrics(0.123456, 0.123456, 0.123456, -0.123456)
     record = Record("ap + ce", 1, 150, 123456, 1.2345e-5, -0.1234567, values, values, 1234.56)
-    assert len(summary(record)) < 80
+    assert len(format_record(record)) < 80
 
 
 class Terminal(io.StringIO):
@@ -73,10 +91,10 @@ def test_training_on_a_terminal_shows_the_bar_and_a_line_per_epoch(monkeypatch):
     assert "ce 1  loss" in shown
 
 
-def test_the_bar_shows_how_far_the_epoch_is_and_the_running_ap():
+def test_the_bar_shows_the_progress_and_the_running_ap():
     stream = Terminal()
-    display = display_for(True, stream)
-    assert isinstance(display, Bar)
+    display = make_display(True, stream)
+    assert isinstance(display, BarDisplay)
     display.batch("ce", 1, 4, 4, lambda: 0.25)
     display.progress.refresh()
     display.close()
@@ -91,6 +109,17 @@ def test_tensorboard_gets_the_records(tmp_path):
     reader.Reload()
     logged = [scalar.value for scalar in reader.Scalars("valid/ap")]
     assert logged == pytest.approx([record.valid.ap for record in records])
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "first"), [("RANK", "0", True), ("RANK", "1", False), ("NODE_RANK", "1", False)]
+)
+def test_the_first_process_is_known_by_its_rank(monkeypatch, variable, value, first):
+    for name in ("RANK", "LOCAL_RANK", "NODE_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    assert is_first_process()
+    monkeypatch.setenv(variable, value)
+    assert is_first_process() == first
 
 
 DOCUMENTATION = Path(__file__).parents[1] / "docs" / "training.md"
@@ -111,4 +140,4 @@ def test_the_program_of_the_documentation_runs(tmp_path, monkeypatch, capsys):
 
 def test_the_configuration_of_the_documentation_is_valid():
     (text,) = blocks("toml")
-    assert [stage.name for stage in config.loads(text).stages] == ["ce", "ap + ce", "exact head"]
+    assert [stage.name for stage in run_from_toml(text).stages] == ["ce", "ap + ce", "exact head"]

@@ -1,4 +1,4 @@
-"""A training run for tests that kill it: settings come as JSON, it resumes from its directory if it can."""
+"""A training run for tests that kill it; settings are a JSON argument, and a run in its directory is resumed."""
 
 import json
 import os
@@ -11,8 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from apmax.train import Data, epochs
-from apmax.train.config import Checkpoints, Optimizer, Run, Sampler, Schedule, Stage
+from apmax.train import Checkpoints, Data, Optimizer, Run, Sampler, Schedule, Stage, epochs
 
 
 class Augmented(Dataset):
@@ -30,7 +29,7 @@ class Augmented(Dataset):
 
 
 class Network(nn.Module):
-    """Batch norm and dropout, unless plain; says that it trains, dawdles, and may kill its own process."""
+    """Batch norm and dropout, unless plain; marks that training has begun, is slow, and may kill its own process."""
 
     def __init__(self, directory, *, plain, kill_at):
         super().__init__()
@@ -64,7 +63,7 @@ def main(
     precision="32-true",
     loss="ap",
     every_seconds=None,
-    weighed=False,
+    weighted=False,
 ):
     rate = 0.05 if optimizer == "sgd" else 0.01
     shared = {"optimizer": Optimizer(name=optimizer, lr=rate)}
@@ -77,19 +76,19 @@ def main(
         first, second = (
             Stage(loss=stage.loss, epochs=1, smooth=1, sampler=stage.sampler, **shared) for stage in (first, second)
         )
-    pace = Checkpoints(every_steps=None if every_seconds else 3, every_seconds=every_seconds)
+    checkpoints = Checkpoints(every_steps=None if every_seconds else 3, every_seconds=every_seconds)
     run = Run(
         stages=(first, second),
         accelerator="cpu",
         devices=devices,
         workers=workers,
         precision=precision,
-        checkpoints=pace,
+        checkpoints=checkpoints,
     )
     noise = 0.0 if plain else 0.1
     data = Augmented(301, 1, noise), Augmented(101, 2, 0.0)
     model = Network(directory, plain=plain, kill_at=kill_at)
-    weights = [1.0 + 2 * torch.arange(len(part)) / len(part) for part in data] if weighed else (None, None)
+    weights = [1.0 + 2 * torch.arange(len(part)) / len(part) for part in data] if weighted else (None, None)
     data = Data(*data, sample_weight=weights[0], valid_sample_weight=weights[1])
     for _ in epochs(model, data, run, directory=directory, resume=True):
         pass

@@ -1,11 +1,12 @@
-"""The mathematics of AP maximisation, pure: no classes, no state.
+"""The formulas of AP maximisation as pure functions; `APLoss` trains by these.
 
-Notation of the paper: g is the inner function, f the outer, u the moving average of g. Arrays of g and u have shape
-(..., k, 2) for k anchors (positives); leading dimensions are tasks.
+Notation of the SOAP paper: g is the inner function, f the outer, u the moving average of g. Arrays of g and u have
+shape (2, ..., k): the two components in front, the k anchors (positives) last, tasks in between.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import NamedTuple
 
 import torch
@@ -16,7 +17,18 @@ from apmax.exact import pair_sums
 from apmax.surrogates import Surrogate
 
 POS, ALL = 0, 1
-"""Columns of g and u: g¹ runs over the positives, g² over all examples."""
+"""Components of g and u: g¹ runs over the positives, g² over all examples."""
+
+
+class Correction(NamedTuple):
+    """A linear map from pair sums to the parts of g: `parts = scale·sums + offset`.
+
+    The parts, like the sums, are those of the positives and of the negatives, so that g¹ is the first part and g² the
+    sum of both. `scale` and `offset` have shape (2, ..., k), or (2, ..., 1) where all anchors share the map.
+    """
+
+    scale: Tensor
+    offset: Tensor
 
 
 def inner(
@@ -24,7 +36,7 @@ def inner(
     scores: Tensor,
     labels: Tensor,
     *,
-    surrogate: str | Surrogate = "squared_hinge",
+    surrogate: str | Surrogate = "smooth_step",
     margin: float = 1.0,
     method: str = "auto",
 ) -> Tensor:
@@ -41,39 +53,45 @@ def inner(
         method: As in `exact.pair_sums`.
 
     Returns:
-        (..., k, 2), columns `POS` and `ALL`.
+        (2, ..., k), components `POS` and `ALL`.
 
-    >>> inner(torch.tensor([1.0]), torch.tensor([0.5, 1.0]), torch.tensor([0.0, 1.0]))
-    tensor([[0.5000, 0.6250]])
+    >>> inner(torch.tensor([1.0]), torch.tensor([0.5, 1.0]), torch.tensor([0.0, 1.0]), surrogate="squared_hinge")
+    tensor([[0.5000],
+            [0.6250]])
     """
     positive = labels.to(validation.floating(scores).dtype)
     sums = pair_sums(scores, anchor_scores, positive, 1 - positive, surrogate=surrogate, margin=margin, method=method)
-    return accumulate(sums) / scores.shape[-1]
+    size = sums.new_full((*scores.shape[:-1], 1), scores.shape[-1])
+    return corrected_inner(sums, batch_mean(size))
 
 
-def accumulate(parts: Tensor) -> Tensor:
-    """Return (g¹, g²) from what the positives and what the negatives contribute: (p, n) becomes (p, p + n)."""
-    return torch.stack([parts[..., 0], parts[..., 0] + parts[..., 1]], -1)
+def corrected_inner(sums: Tensor, correction: Correction) -> Tensor:
+    """Return g, (2, ..., k), from the pair sums over the positives and over the negatives, (2, ..., k).
+
+    >>> corrected_inner(torch.tensor([[2.0], [3.0]]), Correction(torch.tensor([[0.5], [1.0]]), torch.zeros(2, 1)))
+    tensor([[1.],
+            [4.]])
+    """
+    return torch.addcmul(correction.offset, sums, correction.scale).cumsum(0)
 
 
-class Correction(NamedTuple):
-    """How sums over a batch become g: `positives·scale + offset` and `negatives·scale`, for every anchor."""
-
-    positive_scale: Tensor | float
-    positive_offset: Tensor | float
-    negative_scale: Tensor | float
+def batch_mean(total_weight: Tensor) -> Correction:
+    """Return the map that divides pair sums by the batch's total weight, (..., 1): the paper's Algorithm 2."""
+    scale = 1 / _one_if_zero(total_weight)
+    scale = torch.stack([scale, scale])
+    return Correction(scale, torch.zeros_like(scale))
 
 
 def prevalence_correction(
-    anchor_weight: Tensor | float,
-    batch_positive: Tensor | float,
-    batch_negative: Tensor | float,
+    anchor_weight: Tensor,
+    batch_positive: Tensor,
+    batch_negative: Tensor,
     *,
     prevalence: Tensor | float,
     total_positive: Tensor | float,
     self_pair: float,
 ) -> Correction:
-    """Return what makes batch sums unbiased estimates of g under any sampler that draws within classes.
+    """Return the map that makes batch sums unbiased estimates of g under any sampler that draws within classes.
 
     With prevalence π, weights w, W₊ the weight of all training positives and ℓ_ii = ℓ(0) an anchor's pair with itself:
 
@@ -92,54 +110,56 @@ def prevalence_correction(
         total_positive: (..., 1) W₊.
         self_pair: ℓ(0).
 
-    >>> prevalence_correction(1.0, 2.0, 2.0, prevalence=0.2, total_positive=4.0, self_pair=0.5)
-    Correction(positive_scale=0.15000000000000002, positive_offset=-0.05000000000000001, negative_scale=0.4)
+    >>> one, two = torch.tensor([1.0]), torch.tensor([2.0])
+    >>> prevalence_correction(one, two, two, prevalence=0.2, total_positive=4.0, self_pair=0.5)
+    Correction(scale=tensor([[0.1500],
+            [0.4000]]), offset=tensor([[-0.0500],
+            [ 0.0000]]))
     """
     own = prevalence * anchor_weight / total_positive
-    others = prevalence - own
-    rest = batch_positive - anchor_weight
-    scale: Tensor | float
-    offset: Tensor | float
-    if isinstance(rest, Tensor):
-        alone = rest <= 1e-6 * anchor_weight
-        scale = torch.where(alone, 0, others / torch.where(alone, 1, rest))
-        offset = self_pair * torch.where(alone, prevalence, own - scale * anchor_weight)
-    else:
-        scale = others / rest if rest > 0 else 0.0
-        offset = self_pair * (own - scale * anchor_weight if rest > 0 else prevalence)
-    if isinstance(batch_negative, Tensor):
-        return Correction(scale, offset, (1 - prevalence) / torch.where(batch_negative > 0, batch_negative, 1))
-    return Correction(scale, offset, (1 - prevalence) / (batch_negative or 1.0))
-
-
-def outer(u: Tensor) -> Tensor:
-    """Return f(u) = -u¹/u², minus the precision at the anchor.
-
-    >>> outer(torch.tensor([[1.0, 4.0]]))
-    tensor([-0.2500])
-    """
-    return -u[..., POS] / u[..., ALL]
+    others = batch_positive - anchor_weight
+    alone = others <= 1e-6 * anchor_weight
+    scale = torch.where(alone, 0, (prevalence - own) / torch.where(alone, 1, others))
+    offset = self_pair * torch.where(alone, prevalence, own - scale * anchor_weight)
+    negative_scale = ((1 - prevalence) / _one_if_zero(batch_negative)).expand_as(scale)
+    return Correction(torch.stack([scale, negative_scale]), torch.stack([offset, torch.zeros_like(offset)]))
 
 
 def moving_average(u: Tensor, g: Tensor, gamma: float, *, floor: Tensor | float = 0.0) -> Tensor:
     """Return the paper's Algorithm 2, step 3: (1 - γ)·u + γ·g with u² clipped below at u₀ = `floor`.
 
-    >>> moving_average(torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0, 4.0]]), 0.5, floor=3.0)
-    tensor([[0.5000, 3.0000]])
+    >>> moving_average(torch.tensor([[0.0], [0.0]]), torch.tensor([[1.0], [4.0]]), 0.5, floor=3.0)
+    tensor([[0.5000],
+            [3.0000]])
     """
     mixed = torch.lerp(u, g, gamma)
-    mixed[..., ALL].clamp_(min=floor)
+    mixed[ALL].clamp_(min=floor)
     return mixed
 
 
-def outer_gradient(u: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ∇f(u) = (-1/u², u¹/(u²)²), two arrays (..., k).
+def outer(u: Tensor) -> Tensor:
+    """Return f(u) = -u¹/u², minus the precision at each anchor, (..., k).
 
-    >>> outer_gradient(torch.tensor([[1.0, 4.0]]))
-    (tensor([-0.2500]), tensor([0.0625]))
+    >>> outer(torch.tensor([[1.0], [4.0]]))
+    tensor([-0.2500])
     """
-    of_positives = -1 / u[..., ALL]
-    return of_positives, of_positives * outer(u)
+    return -u[POS] / u[ALL]
+
+
+def outer_slope(u: Tensor) -> tuple[Tensor, Tensor]:
+    """Return 1 + f(u), (..., k), and the gradient of f with respect to the parts of u, (2, ..., k).
+
+    The paper's ∇f(u) = (-1/u², u¹/(u²)²) is with respect to (u¹, u²). With respect to the parts, u¹ of the positives
+    and u² - u¹ of the negatives, it is `(-(1 - u¹/u²)/u², (u¹/u²)/u²)`.
+
+    >>> outer_slope(torch.tensor([[1.0], [4.0]]))
+    (tensor([0.7500]), tensor([[-0.1875],
+            [ 0.0625]]))
+    """
+    of_positives, of_all = u.unbind(0)
+    precision = of_positives / of_all
+    lost = 1 - precision
+    return lost, torch.stack([-lost, precision]).div_(of_all)
 
 
 def compose(u: Tensor, g: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -148,27 +168,27 @@ def compose(u: Tensor, g: Tensor, weight: Tensor | None = None) -> Tensor:
     Differentiable with respect to `g` alone. Where u = g it is the plain objective with its true gradient.
 
     Args:
-        u: (..., k, 2) the anchors' estimates of g.
-        g: (..., k, 2) g of this batch.
+        u: (2, ..., k) the anchors' estimates of g.
+        g: (2, ..., k) g of this batch.
         weight: (..., k) weights of the anchors that sum to 1; None for the plain mean.
 
-    >>> g = torch.tensor([[1.0, 4.0]], requires_grad=True)
-    >>> value = compose(torch.tensor([[1.0, 2.0]]), g)
+    >>> g = torch.tensor([[1.0], [4.0]], requires_grad=True)
+    >>> value = compose(torch.tensor([[1.0], [2.0]]), g)
     >>> value.item(), torch.autograd.grad(value, g)[0].tolist()
-    (-0.5, [[-0.5, 0.25]])
+    (-0.5, [[-0.5], [0.25]])
     """
-    u = u.detach()
-    share = 1 / u.shape[-2] if weight is None else weight
-    of_positives, of_all = outer_gradient(u)
-    linear = (share * (of_positives * g[..., POS] + of_all * g[..., ALL])).sum(-1)
-    value = (share * outer(u)).sum(-1)
+    share = 1 / u.shape[-1] if weight is None else weight
+    lost, slope = outer_slope(u.detach())
+    parts = torch.stack([g[POS], g[ALL] - g[POS]])
+    linear = (share * (slope * parts).sum(0)).sum(-1)
+    value = (share * (lost - 1)).sum(-1)
     return linear + (value - linear).detach()
 
 
 def ap_objective(
     scores: Tensor,
     labels: Tensor,
-    surrogate: str | Surrogate = "squared_hinge",
+    surrogate: str | Surrogate = "smooth_step",
     margin: float = 1.0,
     *,
     method: str = "auto",
@@ -178,10 +198,10 @@ def ap_objective(
     """Return the exact objective P(w) over all n examples, a number in [-1, 0]; minus it approximates AP.
 
     `P = -Σ_{i ∈ D₊} w_i·(g¹_i / g²_i) / W₊` (the paper's equation 2), in O(n log n) time and O(n) memory,
-    differentiable with respect to `scores`. "exponential" is degenerate: g¹_i / g²_i does not depend on i, and P
-    is minus the softmax mass on the positives (up to the clamp of the exponent). "squared_hinge" measures AP on
-    scores in [0, 1] only; for raw scores take "smooth_step". Its sharp limit is AP with every anchor's pair with
-    itself counted by half, since ℓ(0) = 1/2.
+    differentiable with respect to `scores`. The sharp limit of "smooth_step" is AP with every anchor's pair with itself
+    counted by half, since ℓ(0) = 1/2. Unbounded surrogates ("squared_hinge", ...) measure AP on scores in [0, 1] only.
+    "exponential" is degenerate: g¹_i / g²_i does not depend on i, and P is minus the softmax mass on the positives (up
+    to the clamp of the exponent).
 
     Args:
         scores: (n,), (n, 1) or (n, tasks).
@@ -196,8 +216,11 @@ def ap_objective(
     Raises:
         ValueError: Wrong shapes, labels other than 0/1, non-finite scores, no positive at all.
 
+    Warns:
+        UserWarning: The surrogate is unbounded and a score lies outside [0, 1].
+
     >>> scores = torch.tensor([0.0, 1.0, 2.0, 3.0])
-    >>> round(ap_objective(scores, torch.tensor([0, 1, 0, 1]), "smooth_step", 0.1).item(), 4)
+    >>> round(ap_objective(scores, torch.tensor([0, 1, 0, 1]), margin=0.1).item(), 4)
     -0.8
     """
     surrogate = surrogates.get(surrogate, margin)
@@ -206,13 +229,19 @@ def ap_objective(
     labels = validation.floating(labels)
     validation.binary(labels)
     validation.finite(scores.detach())
+    if not surrogate.bounded and bool(((scores < 0) | (scores > 1)).any()):
+        warnings.warn(
+            f"surrogate {surrogate.name!r} measures average precision on scores in [0, 1] only: "
+            "pass scores.sigmoid(), or take 'smooth_step'",
+            stacklevel=2,
+        )
     if labels.ndim == 2:
         scores, labels = scores.mT, labels.mT
     positive, negative = (labels == 1).double(), (labels == 0).double()
     if sample_weight is not None:
         weight = validation.weights(sample_weight, scores.shape[-1:]).to(positive)
         positive, negative = positive * weight, negative * weight
-    index = positives_of(positive)
+    index = positions_of_positives(positive)
     if index.shape[-1] == 0:
         raise ValueError("labels must hold at least one positive (1), got none")
     total_positive, total_negative = positive.sum(-1, keepdim=True), negative.sum(-1, keepdim=True)
@@ -220,22 +249,29 @@ def ap_objective(
     sums = pair_sums(scores, anchors, positive, negative, surrogate=surrogate, margin=margin, method=method).double()
     # An anchor's pair with itself is known. Where scores lie so far apart that rounding lost it, it is put back; where
     # an anchor only pads a task with few positives, it keeps 0/0 out of value and gradient.
-    lost = (surrogate.at_zero(margin) * _or_one(anchor_weight) - sums[..., 0].detach()).clamp_min_(0)
-    sums = sums + torch.stack([lost, torch.zeros_like(lost)], -1)
+    lost = (surrogate.at_zero(margin) * _one_if_zero(anchor_weight) - sums[POS].detach()).clamp_min_(0)
+    sums = sums + torch.stack([lost, torch.zeros_like(lost)])
     if share is not None:
-        factors = torch.stack([share / _or_one(total_positive), (1 - share) / _or_one(total_negative)], -1)
-        sums = sums * factors
-    precision = -outer(accumulate(sums))
-    each = (anchor_weight * precision).sum(-1) / _or_one(total_positive[..., 0])
-    return -(each.sum() / (total_positive > 0).sum()).to(validation.floating(scores).dtype)
+        factors = [share / _one_if_zero(total_positive), (1 - share) / _one_if_zero(total_negative)]
+        sums = sums * torch.stack(factors)
+    precision = -outer(sums.cumsum(0))
+    by_task = (anchor_weight * precision).sum(-1) / _one_if_zero(total_positive[..., 0])
+    return -(by_task.sum() / (total_positive > 0).sum()).to(validation.floating(scores).dtype)
 
 
-def _or_one(total: Tensor) -> Tensor:
-    """Return a weight to divide by, 1 in the place of 0."""
-    return torch.where(total > 0, total, 1)
+def anchor_shares(weight: Tensor) -> Tensor:
+    """Return anchors' weights scaled to sum to 1 over each task's anchors and over the tasks that have any.
+
+    >>> anchor_shares(torch.tensor([[1.0, 3.0], [1.0, 0.0], [0.0, 0.0]]))
+    tensor([[0.1250, 0.3750],
+            [0.5000, 0.0000],
+            [0.0000, 0.0000]])
+    """
+    total = weight.sum(-1, keepdim=True)
+    return weight / (_one_if_zero(total) * (total > 0).sum().clamp_min(1))
 
 
-def positives_of(positive: Tensor, count: int | None = None) -> Tensor:
+def positions_of_positives(positive: Tensor, count: int | None = None) -> Tensor:
     """Return the positions of the examples with a positive weight, (..., k).
 
     Tasks with fewer than k positives are padded with other examples, whose weight is 0.
@@ -248,3 +284,8 @@ def positives_of(positive: Tensor, count: int | None = None) -> Tensor:
         return positive.nonzero().squeeze(-1)
     count = int((positive > 0).sum(-1).max()) if count is None else count
     return positive.topk(count, dim=-1).indices
+
+
+def _one_if_zero(total: Tensor) -> Tensor:
+    """Return weights to divide by, 1 in the place of 0."""
+    return torch.where(total > 0, total, 1)

@@ -32,6 +32,7 @@ class Surrogate:
         name: The key in `SURROGATES`.
         value_and_slope: ℓ(x) and ℓ′(x) for a tensor of differences and a margin; x may be overwritten.
         pieces: For a margin, the pieces of ℓ from left to right, 0 before the first. None if ℓ is no polynomial.
+        bounded: Whether ℓ has an upper bound. One without measures AP on scores in [0, 1] only.
 
     >>> SURROGATES["smooth_step"](torch.tensor([-2.0, 0.0, 2.0]), 1.0)
     tensor([0.0000, 0.5000, 1.0000])
@@ -40,6 +41,7 @@ class Surrogate:
     name: str
     value_and_slope: Callable[[Tensor, float], tuple[Tensor, Tensor]]
     pieces: Callable[[float], tuple[Piece, ...]] | None = None
+    bounded: bool = True
 
     def __call__(self, x: Tensor, margin: float = 1.0) -> Tensor:
         """Return ℓ(x), computed in float32 or better and differentiable."""
@@ -121,12 +123,13 @@ def _exponential(x: Tensor, margin: float) -> tuple[Tensor, Tensor]:
 SURROGATES: dict[str, Surrogate] = {
     surrogate.name: surrogate
     for surrogate in (
-        Surrogate("squared_hinge", _squared_hinge, lambda m: (Piece(-m, None, (0, 0, 1)),)),
-        Surrogate("hinge", _hinge, lambda m: (Piece(-m, None, (0, 1, 0)),)),
+        Surrogate("squared_hinge", _squared_hinge, lambda m: (Piece(-m, None, (0, 0, 1)),), bounded=False),
+        Surrogate("hinge", _hinge, lambda m: (Piece(-m, None, (0, 1, 0)),), bounded=False),
         Surrogate(
             "smoothed_hinge",
             _smoothed_hinge,
             lambda m: (Piece(-m, 0, (0, 0, 0.5 / m)), Piece(0, None, (m / 2, 1, 0))),
+            bounded=False,
         ),
         Surrogate("ramp", _ramp, lambda m: (Piece(-m, m, (0, 0.5 / m, 0)), Piece(m, None, (1, 0, 0)))),
         Surrogate(
@@ -138,9 +141,9 @@ SURROGATES: dict[str, Surrogate] = {
                 Piece(m, None, (1, 0, 0)),
             ),
         ),
-        Surrogate("logistic", _logistic),
+        Surrogate("logistic", _logistic, bounded=False),
         Surrogate("sigmoid", _sigmoid),
-        Surrogate("exponential", _exponential),
+        Surrogate("exponential", _exponential, bounded=False),
     )
 }
 """All surrogates by name. `margin` is the paper's m, and its scale c for logistic, sigmoid and exponential."""

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from apmax.labels import known_labels
+from apmax.samplers import known_labels
 
 KEY, ATTRIBUTE = "index", "row"
 """Where a dict and where a graph carry its row. PyG shifts any attribute named like "index" when it joins graphs."""

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from apmax.exact.search import Place, edges_at_or_below, edges_below, sort
+from apmax.exact.search import Located, edges_at_or_below, edges_below, sort
 from apmax.surrogates import Piece, Surrogate
 
 
-class Buckets:
+class BucketTable:
     """Sums of ℓ(s - a) over the examples s, for all anchors a at once.
 
     Args:
@@ -66,19 +66,19 @@ class Buckets:
         self._powers: list[Tensor] = []
         self._linear: Tensor
 
-    def locate(self, scores: Tensor) -> Place:
+    def locate(self, scores: Tensor) -> Located:
         """Return each example's bucket (the number of knots at or below its score) and distance from its left edge."""
         relative = scores.double() - self.reference
         bucket = edges_at_or_below(self.edges, relative)
-        return Place(bucket, relative.sub_(self._left.gather(-1, bucket)))
+        return Located(bucket, relative.sub_(self._left.gather(-1, bucket)))
 
-    def add(self, place: Place, weight: Tensor) -> None:
+    def add(self, located: Located, weight: Tensor) -> None:
         """Add located examples (..., m) with their two weights (2, ..., m)."""
         mass = weight.to(torch.float64, copy=True)
-        index = place.entry.expand_as(mass)
+        index = located.entry.expand_as(mass)
         self.moments[0].scatter_add_(-1, index, mass)
         for power in range(1, self.degree + 1):
-            self.moments[power].scatter_add_(-1, index, mass.mul_(place.part))
+            self.moments[power].scatter_add_(-1, index, mass.mul_(located.part))
 
     def sums(self) -> Tensor:
         """Return (2, ..., k): for every anchor the sums by either weight."""
@@ -99,11 +99,11 @@ class Buckets:
             self._linear[..., 1:] += self._endless_linear(weight, slopes[-1])
         return -self._unsort((weight * self._combine(slopes)).sum(0))
 
-    def gradient(self, place: Place, weight: Tensor) -> Tensor:
+    def gradient(self, located: Located, weight: Tensor) -> Tensor:
         """Return the gradient with respect to the scores of located examples, (..., m), after `backward`."""
-        index = place.entry.expand_as(weight)
+        index = located.entry.expand_as(weight)
         constant, slope = (table.gather(-1, index) for table in self._linear)
-        product: Tensor = slope.mul_(place.part).add_(constant).mul_(weight)
+        product: Tensor = slope.mul_(located.part).add_(constant).mul_(weight)
         return product[0] + product[1]
 
     def _combine(self, pieces: tuple[Piece, ...]) -> Tensor:

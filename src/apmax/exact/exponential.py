@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from apmax.exact.buckets import centred
-from apmax.exact.search import Place, edges_at_or_below
+from apmax.exact.search import Located, edges_at_or_below
 from apmax.surrogates import MAX_EXPONENT
 
 _CEILING = math.exp(MAX_EXPONENT)
 
 
-class Exponential:
+class ExponentialTable:
     """Sums of e^{min(c·(s - a), 80)} over the examples s, for all anchors a at once.
 
     An anchor's threshold t = a + 80/c is the score from which the exponent is clamped. Each example is put between
@@ -35,20 +35,20 @@ class Exponential:
         self.moments = torch.zeros(shape, dtype=torch.float64, device=anchors.device)
         self._rate: Tensor
 
-    def locate(self, scores: Tensor) -> Place:
+    def locate(self, scores: Tensor) -> Located:
         """Return the number of thresholds at or below each score, and e^{c·(s - t)} for the next one t above it."""
         relative, last = scores.double() - self.reference, self.edges.shape[-1] - 1
         bucket = edges_at_or_below(self.edges, relative)
         upper = self.edges.gather(-1, bucket.clamp_max(last))
         ratio = (self.scale * (relative - upper)).clamp_max(0).exp()
-        return Place(bucket, torch.where(bucket <= last, ratio, 0))
+        return Located(bucket, torch.where(bucket <= last, ratio, 0))
 
-    def add(self, place: Place, weight: Tensor) -> None:
+    def add(self, located: Located, weight: Tensor) -> None:
         """Add located examples (..., m) with their two weights (2, ..., m)."""
         mass = weight.double()
-        index = place.entry.expand_as(mass)
+        index = located.entry.expand_as(mass)
         self.moments[0].scatter_add_(-1, index, mass)
-        self.moments[1].scatter_add_(-1, index, mass * place.part)
+        self.moments[1].scatter_add_(-1, index, mass * located.part)
 
     def sums(self) -> Tensor:
         """Return (2, ..., k): for every anchor the sums by either weight."""
@@ -66,10 +66,10 @@ class Exponential:
         self._rate = torch.nn.functional.pad(rate, (0, 1))
         return -(cotangent * self._unsort(self._below())).sum(0)
 
-    def gradient(self, place: Place, weight: Tensor) -> Tensor:
+    def gradient(self, located: Located, weight: Tensor) -> Tensor:
         """Return the gradient with respect to the scores of located examples, (..., m), after `backward`."""
-        rate = self._rate.gather(-1, place.entry.expand_as(weight))
-        return (rate * weight * place.part).sum(0)
+        rate = self._rate.gather(-1, located.entry.expand_as(weight))
+        return (rate * weight * located.part).sum(0)
 
     def _below(self) -> Tensor:
         """Return Σ e^{c·(s - t)} over the examples below each threshold t, sorted by threshold."""

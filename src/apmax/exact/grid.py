@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from apmax.exact.search import Place
+from apmax.exact.search import Located
 from apmax.surrogates import Surrogate
 
 POINTS_PER_UNIT = 16
@@ -27,7 +27,7 @@ def grid_points(spread: float, scale: float) -> int:
     return 1 << (needed - 1).bit_length()
 
 
-class Grid:
+class GridTable:
     """Sums of ℓ(s - a) over the examples s, for all anchors a at once, within `error_bound` per unit of weight.
 
     Args:
@@ -69,9 +69,9 @@ class Grid:
         below, above = scores.double() - self.low, scores.double() - self.high
         return bool((below >= 0).all() & (above <= 0).all())
 
-    def add(self, place: Place, weight: Tensor) -> None:
+    def add(self, located: Located, weight: Tensor) -> None:
         """Add located examples (..., m) with their two weights (2, ..., m)."""
-        _spread(self.moments, *place, weight.double())
+        _spread(self.moments, *located, weight.double())
 
     def sums(self) -> Tensor:
         """Return (2, ..., k): for every anchor the sums by either weight."""
@@ -85,9 +85,9 @@ class Grid:
         self._field = self._convolve(masses, self._slope_kernel)
         return -(cotangent * self._at_anchors(self._slope_kernel)).sum(0)
 
-    def gradient(self, place: Place, weight: Tensor) -> Tensor:
+    def gradient(self, located: Located, weight: Tensor) -> Tensor:
         """Return the gradient with respect to the scores of located examples, (..., m), after `backward`."""
-        return (weight * _read(self._field, *place)).sum(0)
+        return (weight * _read(self._field, *located)).sum(0)
 
     def _at_anchors(self, kernel: Tensor) -> Tensor:
         return _read(self._convolve(self.moments, kernel.conj()), *self.locate(self.anchors))
@@ -97,7 +97,7 @@ class Grid:
         field: Tensor = torch.fft.irfft(spectrum, n=2 * self.points)
         return field[..., : self.points]
 
-    def locate(self, scores: Tensor) -> Place:
+    def locate(self, scores: Tensor) -> Located:
         """Return the first of each example's four grid points, and the four weights (4, ..., m)."""
         position = (scores.double() - self.low) / self.spacing + _KNOTS_BEFORE
         cell = position.floor().clamp(_KNOTS_BEFORE, self.points - 1 - _KNOTS_AFTER)
@@ -106,7 +106,7 @@ class Grid:
         weights = torch.stack(
             [-f * above * beyond / 6, below * above * beyond / 2, -below * f * beyond / 2, below * f * above / 6]
         )
-        return Place(cell.long() - _KNOTS_BEFORE, weights)
+        return Located(cell.long() - _KNOTS_BEFORE, weights)
 
 
 def _spread(grid: Tensor, first: Tensor, stencil: Tensor, mass: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""`pair_sums`: one differentiable function, three ways to compute it."""
+"""`pair_sums`: one differentiable function, three methods of computation."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from apmax import surrogates, validation
-from apmax.exact.chunked import Chunked
-from apmax.exact.dense import Dense
 from apmax.exact.grid import MAX_POINTS, grid_points
+from apmax.exact.tables import TabulatedPairs
 from apmax.surrogates import Surrogate
 
 METHODS = ("auto", "dense", "bucket", "grid")
@@ -20,10 +19,12 @@ DENSE_PAIRS = 200_000
 """Up to this many pairs the full matrix is faster than a search."""
 _PAIRS_PER_POINT = 64
 """A point of the grid, with its FFTs, costs about as much as this many pairs."""
+_MAX_PAIRS_AT_ONCE = 2**22
+"""Pairs held in memory at a time; more are computed in chunks of anchors."""
 
 
-class Pairs(Protocol):
-    """What every method offers; nothing in it is recorded by autograd."""
+class PairKernel(Protocol):
+    """The interface of every method; nothing in it is recorded by autograd."""
 
     def sums(self) -> Tensor:
         """Return (2, ..., k): for every anchor the sums by either weight."""
@@ -38,7 +39,7 @@ def pair_sums(
     positive: Tensor,
     negative: Tensor,
     *,
-    surrogate: str | Surrogate = "squared_hinge",
+    surrogate: str | Surrogate = "smooth_step",
     margin: float = 1.0,
     method: str = "auto",
 ) -> Tensor:
@@ -58,22 +59,23 @@ def pair_sums(
             "grid" (logistic, sigmoid) is O(n + G log G) within a relative error of about 1e-6; "auto" chooses.
 
     Returns:
-        (..., k, 2): sums over the positives and over the negatives, in float32 or better.
+        (2, ..., k): sums over the positives and over the negatives, in float32 or better.
 
     >>> scores = torch.tensor([0.0, 1.0, 2.0])
     >>> pair_sums(scores, scores[2:], torch.tensor([0., 0., 1.]), torch.tensor([1., 1., 0.]))
-    tensor([[1., 0.]])
+    tensor([[0.5000],
+            [0.0000]])
     """
     surrogate = surrogates.get(surrogate, margin)
     validation.choice("method", method, METHODS)
     weight = torch.stack([positive, negative]).to(validation.floating(scores).dtype)
     sums: Tensor = _PairSums.apply(scores, anchors, weight, surrogate, margin, method)
-    return sums.movedim(0, -1)
+    return sums
 
 
-def pairs(
+def pair_kernel(
     scores: Tensor, anchors: Tensor, weight: Tensor, surrogate: Surrogate, margin: float, method: str = "auto"
-) -> Pairs:
+) -> PairKernel:
     """Return the pair sums and their pull-back without autograd, for objectives that know their own gradient.
 
     Args:
@@ -96,13 +98,62 @@ def pairs(
         if surrogate.name == "exponential":
             # e^80 times a few thousand examples would overflow float32.
             scores, anchors, weight = scores.double(), anchors.double(), weight.double()
-        return Dense(scores, anchors, weight, surrogate, margin)
+        return DensePairs(scores, anchors, weight, surrogate, margin)
     bounds = _extremes(scores, anchors) if method == "grid" else ()
-    return Chunked(scores, anchors, weight, surrogate, margin, *bounds)
+    return TabulatedPairs(scores, anchors, weight, surrogate, margin, *bounds)
+
+
+class DensePairs:
+    """Sums of ℓ(s - a) over the examples s, for all anchors a, by the matrix of all pairs: O(n·k) work.
+
+    Value and gradient are written out, which makes it the fastest way for small batches.
+
+    Args:
+        scores: (..., n) scores of the examples; every leading row is a task of its own.
+        anchors: (..., k) scores of the anchors.
+        weight: (2, ..., n) two weights of every example.
+        surrogate: The surrogate.
+        margin: Its margin.
+    """
+
+    def __init__(self, scores: Tensor, anchors: Tensor, weight: Tensor, surrogate: Surrogate, margin: float) -> None:
+        self.scores, self.anchors, self.surrogate, self.margin = scores, anchors, surrogate, margin
+        self.weight = weight if weight.ndim == 2 else weight.movedim(0, -2)
+        self.step = max(1, _MAX_PAIRS_AT_ONCE // max(1, scores.numel()))
+        self._slope: Tensor | None = None
+
+    def sums(self) -> Tensor:
+        """Return (2, ..., k): for every anchor the sums by either weight."""
+        if self.anchors.shape[-1] <= self.step:
+            value, self._slope = self._pairs(self.anchors)
+            sums = self.weight @ value.mT
+        else:
+            sums = torch.cat([self.weight @ self._pairs(part)[0].mT for part in self.anchors.split(self.step, -1)], -1)
+        return sums if sums.ndim == 2 else sums.movedim(-2, 0)
+
+    def pull(self, cotangent: Tensor) -> tuple[Tensor, Tensor]:
+        """Take d(objective)/d(sums), (2, ..., k); return the gradients of scores and anchors."""
+        cotangent = cotangent if cotangent.ndim == 2 else cotangent.movedim(0, -2)
+        if self._slope is not None:
+            return self._pull(cotangent, self._slope)
+        of_scores, of_anchors = torch.zeros_like(self.scores), []
+        for part, incoming in zip(self.anchors.split(self.step, -1), cotangent.split(self.step, -1), strict=True):
+            gradient, own = self._pull(incoming, self._pairs(part)[1])
+            of_scores += gradient
+            of_anchors.append(own)
+        return of_scores, torch.cat(of_anchors, -1)
+
+    def _pairs(self, anchors: Tensor) -> tuple[Tensor, Tensor]:
+        scores = self.scores if self.scores.ndim == 1 else self.scores.unsqueeze(-2)
+        return self.surrogate.value_and_slope(scores - anchors.unsqueeze(-1), self.margin)
+
+    def _pull(self, cotangent: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
+        flow = (cotangent.mT @ self.weight).mul_(slope)
+        return flow.sum(-2), flow.sum(-1).neg_()
 
 
 def _fast_method(surrogate: Surrogate) -> str | None:
-    """Return the method other than "dense" that suits the surrogate; None for one of your own without pieces."""
+    """Return the method other than "dense" that suits the surrogate; None for a custom one without pieces."""
     if surrogate.pieces is not None or surrogate.name == "exponential":
         return "bucket"
     return "grid" if surrogate.name in ("logistic", "sigmoid") else None
@@ -116,7 +167,7 @@ def _extremes(scores: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]:
 
 def _fastest(scores: Tensor, anchors: Tensor, surrogate: Surrogate, margin: float) -> str:
     fast, number = _fast_method(surrogate), scores.numel() * anchors.shape[-1]
-    # Both ways take as much longer as there are tasks, so that one task decides.
+    # The time of both methods is proportional to the number of tasks, so that one task decides.
     if fast is None or scores.shape[-1] * anchors.shape[-1] <= DENSE_PAIRS:
         return "dense"
     if fast == "bucket":
@@ -138,12 +189,12 @@ class _PairSums(torch.autograd.Function):
     def forward(
         ctx: Any, scores: Tensor, anchors: Tensor, weight: Tensor, surrogate: Surrogate, margin: float, method: str
     ) -> Tensor:
-        # Only so that autograd notices if one of them is changed in place before the way back.
+        # Only so that autograd notices if one of them is changed in place before the backward pass.
         ctx.save_for_backward(scores, anchors)
         dtype = weight.dtype
         with _full_precision(scores.device):
-            ctx.pairs = pairs(scores.to(dtype), anchors.to(dtype), weight, surrogate, margin, method)
-            sums: Tensor = ctx.pairs.sums()
+            ctx.kernel = pair_kernel(scores.to(dtype), anchors.to(dtype), weight, surrogate, margin, method)
+            sums: Tensor = ctx.kernel.sums()
         return sums
 
     @staticmethod
@@ -151,5 +202,5 @@ class _PairSums(torch.autograd.Function):
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
         scores, anchors = ctx.saved_tensors
         with _full_precision(cotangent.device):
-            of_scores, of_anchors = ctx.pairs.pull(cotangent)
+            of_scores, of_anchors = ctx.kernel.pull(cotangent)
         return of_scores.to(scores.dtype), of_anchors.to(anchors.dtype), None, None, None, None

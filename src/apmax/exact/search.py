@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-Rows = NDArray[np.int64]
+_Integers = NDArray[np.int64]
 
 _WORTH_NUMPY, _WORTH_SORTING = 256, 2048
 """From so many values on numpy's search is faster than torch's, and sorting them first than searching for each."""
@@ -17,8 +17,16 @@ _WORTH_MARKING = 64
 """Up to so many possible numbers for each value a list of all of them is faster than a sort."""
 
 
-class Place(NamedTuple):
-    """Where examples (..., m) stand in a table: the number of an entry, and how they stand to it."""
+def on_host(tensor: Tensor) -> bool:
+    """Return whether reading numbers costs nothing; elsewhere it would wait for a device or break a graph.
+
+    Every look at a tensor's numbers that a device must not make asks this one function.
+    """
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+class Located(NamedTuple):
+    """The positions of examples (..., m) in a table: the number of an entry, and a coordinate relative to it."""
 
     entry: Tensor
     part: Tensor
@@ -30,7 +38,7 @@ def sort(values: Tensor) -> tuple[Tensor, Tensor]:
     >>> sort(torch.tensor([2.0, 1.0]))
     (tensor([1., 2.]), tensor([1, 0]))
     """
-    if values.ndim == 1 and _on_host(values):
+    if values.ndim == 1 and on_host(values):
         order = torch.from_numpy(np.argsort(values.numpy()))
         return values.take(order), order
     result = values.sort(-1)
@@ -55,12 +63,12 @@ def edges_below(edges: Tensor, values: Tensor) -> Tensor:
     return _count(edges, values, strictly=True)
 
 
-def common(table: Rows, values: Rows, limit: int) -> tuple[Rows, Rows] | None:
+def common_rows(table: _Integers, values: _Integers, limit: int) -> tuple[_Integers, _Integers] | None:
     """Return where among `values` (n,) stand those that `table` holds too, and where in the table.
 
     None if a value comes twice or is not in [0, limit), as all of the table is, which is sorted without repetition.
 
-    >>> where, place = common(np.array([1, 3, 4]), np.array([4, 2, 1]), 5)
+    >>> where, place = common_rows(np.array([1, 3, 4]), np.array([4, 2, 1]), 5)
     >>> where.tolist(), place.tolist()
     ([2, 0], [0, 2])
     """
@@ -72,7 +80,7 @@ def common(table: Rows, values: Rows, limit: int) -> tuple[Rows, Rows] | None:
     return _common_by_sorting(table, values)
 
 
-def _common_by_marking(table: Rows, values: Rows, limit: int) -> tuple[Rows, Rows] | None:
+def _common_by_marking(table: _Integers, values: _Integers, limit: int) -> tuple[_Integers, _Integers] | None:
     # Every value leaves its number, from 1 on, in a list of all that there could be; of two equal ones the last stays.
     numbers = np.arange(1, len(values) + 1, dtype=np.int32)
     marks = np.zeros(limit, dtype=np.int32)
@@ -84,7 +92,7 @@ def _common_by_marking(table: Rows, values: Rows, limit: int) -> tuple[Rows, Row
     return met.take(place) - np.int64(1), place
 
 
-def _common_by_sorting(table: Rows, values: Rows) -> tuple[Rows, Rows] | None:
+def _common_by_sorting(table: _Integers, values: _Integers) -> tuple[_Integers, _Integers] | None:
     order = np.argsort(values)
     ordered = values.take(order)
     if (ordered[1:] == ordered[:-1]).any():
@@ -100,7 +108,7 @@ def _common_by_sorting(table: Rows, values: Rows) -> tuple[Rows, Rows] | None:
 
 
 def _count(edges: Tensor, values: Tensor, *, strictly: bool) -> Tensor:
-    if edges.ndim == values.ndim == 1 and values.shape[0] >= _WORTH_NUMPY and _on_host(values):
+    if edges.ndim == values.ndim == 1 and values.shape[0] >= _WORTH_NUMPY and on_host(values):
         if values.shape[0] >= _WORTH_SORTING:
             return _count_by_sorting(edges, values, strictly=strictly)
         return torch.from_numpy(np.searchsorted(edges.numpy(), values.numpy(), side="left" if strictly else "right"))
@@ -115,7 +123,3 @@ def _count_by_sorting(edges: Tensor, values: Tensor, *, strictly: bool) -> Tenso
     place = np.empty(len(unsorted), dtype=np.int64)
     place[order] = np.bincount(starts, minlength=len(unsorted) + 1)[:-1].cumsum()
     return torch.from_numpy(place)
-
-
-def _on_host(values: Tensor) -> bool:
-    return values.device.type == "cpu" and not torch.compiler.is_compiling()

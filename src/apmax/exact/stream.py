@@ -1,4 +1,4 @@
-"""Pair sums when the scores do not fit one tensor: in chunks, or spread over processes."""
+"""Pair sums of scores in chunks, or spread over processes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from apmax import surrogates
-from apmax.exact.grid import Grid
-from apmax.exact.tables import table
+from apmax.exact.grid import GridTable
+from apmax.exact.tables import pair_table
 from apmax.surrogates import Surrogate
 
 
 class PairStream:
     """`pair_sums` of scores that arrive in chunks, in three passes.
 
-    The first pass is yours: it collects the anchors (and, for logistic and sigmoid, the smallest and largest score).
-    The second adds the examples; then `sums()` is there. The third, after `sums` and `backward`, gives their gradients.
+    The first pass is the caller's: it collects the anchors (and, for logistic and sigmoid, the smallest and largest
+    score). The second adds the examples; then `sums()` is complete. The third, after `sums` and `backward`, gives their
+    gradients.
 
     Args:
         anchors: (..., k) scores of the anchors.
@@ -37,14 +38,15 @@ class PairStream:
     >>> for chunk in (slice(0, 2), slice(2, 3)):
     ...     stream.add(scores[chunk], positive[chunk], 1 - positive[chunk])
     >>> stream.sums()
-    tensor([[0.5000, 0.0000]], dtype=torch.float64)
+    tensor([[0.5000],
+            [0.0000]], dtype=torch.float64)
     """
 
     def __init__(
         self,
         anchors: Tensor,
         *,
-        surrogate: str | Surrogate = "squared_hinge",
+        surrogate: str | Surrogate = "smooth_step",
         margin: float = 1.0,
         low: Tensor | float | None = None,
         high: Tensor | float | None = None,
@@ -54,7 +56,7 @@ class PairStream:
             None if end is None else torch.as_tensor(end, dtype=torch.float64, device=anchors.device).expand(lead)
             for end in (low, high)
         ]
-        self.table = table(anchors, surrogates.get(surrogate, margin), margin, *bounds)
+        self.table = pair_table(anchors, surrogates.get(surrogate, margin), margin, *bounds)
         self._within_bounds(anchors, "anchors")
 
     def add(self, scores: Tensor, positive: Tensor, negative: Tensor) -> None:
@@ -67,22 +69,22 @@ class PairStream:
         dist.all_reduce(self.table.moments, group=group)
 
     def sums(self) -> Tensor:
-        """Return (..., k, 2): for every anchor the sums over positives and over negatives."""
-        return self.table.sums().movedim(0, -1)
+        """Return (2, ..., k): for every anchor the sums over positives and over negatives."""
+        return self.table.sums()
 
     def backward(self, cotangent: Tensor) -> Tensor:
-        """Take d(objective)/d(sums), (..., k, 2), and return the anchors' own gradient, (..., k)."""
-        return self.table.backward(cotangent.movedim(-1, 0))
+        """Take d(objective)/d(sums), (2, ..., k), and return the anchors' own gradient, (..., k)."""
+        return self.table.backward(cotangent)
 
     def gradient(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         """Return the gradient of a chunk's scores, (..., m), as examples; anchors have theirs from `backward`."""
         self._within_bounds(scores, "scores")
-        place = self.table.locate(scores.detach())
-        return self.table.gradient(place, torch.stack([positive, negative]).double())
+        located = self.table.locate(scores.detach())
+        return self.table.gradient(located, torch.stack([positive, negative]).double())
 
     def _within_bounds(self, scores: Tensor, name: str) -> None:
         """Raise if a score lies beyond the ends of a grid, where it could only extrapolate."""
-        if isinstance(self.table, Grid) and not self.table.covers(scores):
+        if isinstance(self.table, GridTable) and not self.table.covers(scores):
             raise ValueError(
                 f"{name} must lie between low and high, got {scores.min().item():g} to {scores.max().item():g}: "
                 "pass the smallest and the largest of all scores"
@@ -95,11 +97,11 @@ def pair_sums_across_ranks(
     positive: Tensor,
     negative: Tensor,
     *,
-    surrogate: str | Surrogate = "squared_hinge",
+    surrogate: str | Surrogate = "smooth_step",
     margin: float = 1.0,
     group: dist.ProcessGroup | None = None,
 ) -> Tensor:
-    """Return `pair_sums` of the examples and anchors of all processes, the same (k, 2) array on each.
+    """Return `pair_sums` of the examples and anchors of all processes, the same (2, k) array on each.
 
     Arguments are this process's share, (n,) and (k,), of any length, as in `pair_sums`. What travels is the anchors
     and their tables, O(k), never the scores. Every process must compute the same objective from the result; backward
@@ -111,7 +113,7 @@ def pair_sums_across_ranks(
     """
     surrogate = surrogates.get(surrogate, margin)
     sums: Tensor = _AcrossRanks.apply(scores, anchors, positive, negative, surrogate, margin, group)
-    return sums.movedim(0, -1)
+    return sums
 
 
 class _AcrossRanks(torch.autograd.Function):
@@ -133,9 +135,9 @@ class _AcrossRanks(torch.autograd.Function):
         ends = torch.stack([torch.cat([sign * scores.detach().double(), nothing]).min() for sign in (1, -1)])
         dist.all_reduce(ends, dist.ReduceOp.MIN, group=group)
         low, high = torch.minimum(ends[0], joined.min()), torch.maximum(-ends[1], joined.max())
-        ctx.table = table(joined, surrogate, margin, low, high)
-        ctx.place = ctx.table.locate(scores)
-        ctx.table.add(ctx.place, torch.stack([positive, negative]).double())
+        ctx.table = pair_table(joined, surrogate, margin, low, high)
+        ctx.located = ctx.table.locate(scores)
+        ctx.table.add(ctx.located, torch.stack([positive, negative]).double())
         dist.all_reduce(ctx.table.moments, group=group)
         ctx.save_for_backward(scores, anchors, positive, negative)
         sums: Tensor = ctx.table.sums()
@@ -146,7 +148,7 @@ class _AcrossRanks(torch.autograd.Function):
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
         scores, anchors, positive, negative = ctx.saved_tensors
         of_anchors = ctx.table.backward(cotangent)[ctx.start : ctx.start + anchors.shape[0]].to(anchors.dtype)
-        gradient = ctx.table.gradient(ctx.place, torch.stack([positive, negative]).double()).to(scores.dtype)
+        gradient = ctx.table.gradient(ctx.located, torch.stack([positive, negative]).double()).to(scores.dtype)
         return gradient, of_anchors, None, None, None, None, None
 
 

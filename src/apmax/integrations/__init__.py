@@ -1,1 +1,1 @@
-"""Thin adapters to other frameworks; nothing else in the package knows of them."""
+"""Adapters to other frameworks, imported by no other package of apmax."""

@@ -1,6 +1,6 @@
-"""A mix-in for a `LightningModule` that trains with one of apmax's losses.
+"""Lightning: a mix-in for a `LightningModule` that trains with a loss of apmax.
 
-It imports nothing of Lightning, so that it serves `lightning` and `pytorch_lightning` alike.
+The module does not import Lightning, so it works with both `lightning` and `pytorch_lightning`.
 """
 
 from __future__ import annotations
@@ -12,21 +12,20 @@ from torch.utils.data import DataLoader
 
 from apmax.data.indexed import Indexed
 from apmax.distributed import Gathered
-from apmax.labels import labels_of
 from apmax.optim import param_groups
-from apmax.samplers import MultiTaskBatchSampler, PositiveBatchSampler
+from apmax.samplers import MultiTaskBatchSampler, PositiveBatchSampler, labels_of
 
 if TYPE_CHECKING:
     from apmax.losses import Loss
 
 
 class RankingMixin:
-    """What a `LightningModule` with an attribute `loss` (any of `LOSSES`) needs besides its own code.
+    """Mix-in for a `LightningModule` with an attribute `loss` (any of `LOSSES`).
 
-    As a sub-module the loss is in every checkpoint, state and all, and moves with the model. The mix-in adds what
-    Lightning does not do: it tells the loss the epoch, joins the batches of all processes before the loss sees
-    them, and builds a loader whose sampler knows the process and, when resumed, the epoch. Put it before the base
-    class:
+    As a sub-module the loss is saved in every checkpoint with its state, and moves with the model. The mix-in adds
+    what Lightning does not do: it calls `set_epoch` of the loss, gathers the batches of all processes for the loss,
+    and builds a loader whose sampler takes the share of the process and, after a resume, starts at the right epoch.
+    Put it before the base class:
 
         class Model(RankingMixin, lightning.LightningModule):
             def __init__(self, train_set):
@@ -45,7 +44,7 @@ class RankingMixin:
             def configure_optimizers(self):
                 return torch.optim.Adam(self.ranking_groups(lr=1e-3))
 
-    With several processes pass `use_distributed_sampler=False` to the `Trainer`: these batches are shared out already.
+    With several processes pass `use_distributed_sampler=False` to the `Trainer`: these batches are split already.
     """
 
     loss: Loss
@@ -53,20 +52,20 @@ class RankingMixin:
     trainer: Any
 
     def on_train_epoch_start(self) -> None:
-        """Tell the loss which epoch begins."""
+        """Call `set_epoch` of the loss."""
         inherited = getattr(super(), "on_train_epoch_start", None)
         if inherited is not None:
             inherited()
         self.loss.set_epoch(self.current_epoch)
 
     def ranking_loss(self, scores: Tensor, labels: Tensor, index: Tensor) -> Tensor:
-        """Return the loss of the batches of all processes together; scores of shape (B, 1) are fine."""
+        """Return the loss of the joined batches of all processes; scores have shape (B,), (B, 1) or (B, tasks)."""
         if self.trainer.world_size == 1:
             return self.loss(scores, labels, index)  # type: ignore[no-any-return]
         return Gathered(self.loss)(scores, labels, index)  # type: ignore[no-any-return]
 
     def ranking_groups(self, *, lr: float | None = None) -> list[dict[str, Any]]:
-        """Return parameter groups for any torch optimiser: the loss's dual variables ascend, if it has any."""
+        """Return parameter groups for a torch optimiser; dual variables of the loss have `maximize=True`."""
         return param_groups(self, self.loss, lr=lr)  # type: ignore[arg-type]
 
     def positive_batches(
@@ -83,19 +82,19 @@ class RankingMixin:
         """Return a loader of (input, label, row) batches with `num_pos` positives each; sizes are global.
 
         Args:
-            dataset: Map-style, items (input, label); `Indexed` already or not.
-            batch_size: Rows in a batch of all processes together.
+            dataset: A map-style dataset of (input, label) items, wrapped in `Indexed` or not.
+            batch_size: Rows in a joined batch of all processes.
             num_pos: Positives among them.
-            seed: Of the sampler.
-            labels: The dataset's labels if it does not know them.
+            seed: Seed of the sampler.
+            labels: Labels of the dataset if it has no attribute for them.
             num_workers: As in torch's `DataLoader`.
             collate_fn: As in torch's `DataLoader`.
         """
         table = labels_of(dataset) if labels is None else labels_of(labels)
         kind = PositiveBatchSampler if table.ndim == 1 else MultiTaskBatchSampler
         rank, world_size = self.trainer.global_rank, self.trainer.world_size
-        sampler = kind(table, batch_size, num_pos=num_pos, seed=seed, rank=rank, world_size=world_size)
-        # A resumed run asks for its loader once, in the epoch it resumes; from then on the sampler counts by itself.
+        sampler = kind(table, batch_size=batch_size, num_pos=num_pos, seed=seed, rank=rank, world_size=world_size)
+        # A resumed run builds its loader once, in the epoch it resumes; after that the sampler counts epochs itself.
         sampler.set_epoch(self.current_epoch)
         items = dataset if isinstance(dataset, Indexed) else Indexed(dataset)
         return DataLoader(items, batch_sampler=sampler, num_workers=num_workers, collate_fn=collate_fn)

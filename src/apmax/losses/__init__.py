@@ -1,6 +1,6 @@
 """The losses: one signature for all, listed in `LOSSES`."""
 
-from apmax.losses.average_precision import PAPER_OPTIONS, APLoss
+from apmax.losses.ap_loss import PAPER_OPTIONS, APLoss
 from apmax.losses.base import Loss
 from apmax.losses.listwise import FastAPLoss, SmoothAPLoss
 from apmax.losses.minmax import AUCMLoss, MinMaxLoss

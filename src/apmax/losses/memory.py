@@ -1,14 +1,16 @@
-"""What `APLoss` remembers: for every training positive the running estimate u of its g."""
+"""The memory of `APLoss`: for every training positive the running estimate u of its g."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from apmax.exact.search import Rows, common, edges_below
+from apmax.exact.search import common_rows, edges_below
 
 
 class Memory(nn.Module):
@@ -33,13 +35,13 @@ class Memory(nn.Module):
         rows = (labels if self.tasks is None else labels.mT.flatten()).eq(1).nonzero().squeeze(-1)
         if rows.numel() == 0:
             raise ValueError("labels must hold at least one positive (1), got none")
-        # Both tables end in a spare place that no row has: it takes what must not be remembered, so that neither
+        # Both tables end in a spare slot that belongs to no row: it takes what must not be stored, so that neither
         # finding nor writing needs a data-dependent shape.
         end = rows.new_full((1,), torch.iinfo(rows.dtype).max)
         # Not persistent: rows and values are saved by hand, so that loading can compare the rows.
         self.register_buffer("_rows", torch.cat([rows, end]), persistent=False)
         self.register_buffer("_values", torch.zeros(2, rows.numel() + 1, device=rows.device), persistent=False)
-        # Constants as tensors: an operation with a number of Python's takes twice as long.
+        # Constants as tensors: an operation with a Python number takes twice as long.
         self.register_buffer("_spare", rows.new_full((), rows.numel()), persistent=False)
         self.register_buffer("_limit", torch.full((), torch.inf, device=rows.device), persistent=False)
 
@@ -50,36 +52,36 @@ class Memory(nn.Module):
 
     @property
     def rows(self) -> Tensor:
-        """The training rows of the positives, (n₊,); row r of task t stands as t·n + r."""
+        """The training rows of the positives, (n₊,); row r of task t has the number t·n + r."""
         return self._rows[:-1]
 
     def find(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the place of training rows, (k,) or (tasks, k), and the key that stands there if they are positive."""
+        """Return the slots of training rows, (k,) or (tasks, k), and the keys found there if they are positive."""
         if self.tasks is not None:
             rows = rows + torch.arange(self.tasks, device=rows.device).unsqueeze(-1) * self.num_rows
         return edges_below(self._rows, rows), rows
 
-    def holds(self, place: Tensor, key: Tensor) -> Tensor:
-        """Return whether what `find` returned are rows of positives."""
-        return self._rows.take(place) == key
+    def holds(self, slots: Tensor, key: Tensor) -> Tensor:
+        """Return whether the slots and keys that `find` returned are those of positives."""
+        return self._rows.take(slots) == key
 
-    def meet(self, rows: Rows) -> tuple[Rows, Rows] | None:
-        """Return where among rows (B,) of one task the positives are, and their places: on the host only.
+    def positives_among(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """Return the positions of the positives among rows (B,) of one task, and their slots: on the host only.
 
-        None if a row comes twice or is not in the training set.
+        None if a row is repeated or is not in the training set.
         """
-        return common(self._rows.numpy()[:-1], rows, self.num_rows)
+        return common_rows(self._rows.numpy()[:-1], rows, self.num_rows)
 
-    def read(self, place: Tensor) -> Tensor:
-        """Return u at these places, (2, ...)."""
-        return self._values.index_select(1, place) if place.ndim == 1 else self._values[:, place]
+    def read(self, slots: Tensor) -> Tensor:
+        """Return u at these slots, (2, ...)."""
+        return self._values.index_select(1, slots) if slots.ndim == 1 else self._values[:, slots]
 
-    def write(self, place: Tensor, u: Tensor, allowed: Tensor | None = None) -> None:
-        """Store u, (2, ...), at these places where it is finite and `allowed`; those must differ from each other."""
+    def write(self, slots: Tensor, u: Tensor, storable: Tensor | None = None) -> None:
+        """Store u, (2, ...), at these slots where it is finite and `storable`; those must differ from each other."""
         values = self._values
         # u² contains u¹; NaN compares as false.
-        sound = u[1] < self._limit
-        target = torch.where(sound if allowed is None else sound & allowed, place, self._spare)
+        finite = u[1] < self._limit
+        target = torch.where(finite if storable is None else finite & storable, slots, self._spare)
         values.index_copy_(1, target.flatten(), u.flatten(1).to(values.dtype))
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
@@ -97,7 +99,7 @@ class Memory(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """Take u from a saved loss, refusing one that was built from other positives."""
+        """Load u, with an error if the saved loss was built from other positives."""
         u, rows = state_dict.get(prefix + "u"), state_dict.get(prefix + "rows")
         known = (prefix + "u", prefix + "rows")
         own = {key: value for key, value in state_dict.items() if key not in known}

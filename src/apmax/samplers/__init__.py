@@ -1,11 +1,10 @@
-"""Batch samplers that put a fixed number of positives into every batch.
+"""Batch samplers that put a fixed number of positives into every batch, and the labels of data sets.
 
-Everything drawn is a function of (seed, epoch, batch) alone: no state is carried from batch to batch, so that any
-position can be restarted without replaying what came before, and every process can draw the same joined batches.
+Every draw is a function of (seed, epoch, batch) alone: no state is carried from batch to batch, so that a run can
+resume at any position without repeating earlier draws, and every process can draw the same joined batches.
 """
 
-from apmax.labels import labels_of
-from apmax.samplers.multitask import MultiTaskBatchSampler
-from apmax.samplers.positive import PositiveBatchSampler
+from apmax.samplers.batches import MultiTaskBatchSampler, PositiveBatchSampler
+from apmax.samplers.labels import known_labels, labels_of
 
-__all__ = ["MultiTaskBatchSampler", "PositiveBatchSampler", "labels_of"]
+__all__ = ["MultiTaskBatchSampler", "PositiveBatchSampler", "known_labels", "labels_of"]

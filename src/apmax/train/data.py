@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, Subset, TensorDataset, default_collate
 
 from apmax import validation
-from apmax.labels import labels_of
-from apmax.samplers import MultiTaskBatchSampler, PositiveBatchSampler
+from apmax.samplers import MultiTaskBatchSampler, PositiveBatchSampler, labels_of
 from apmax.train.randomness import mix_seed, seed_example
 
 

@@ -288,7 +288,7 @@ def _curve_cells(summary: ItemSummary, histories: Histories) -> list[GridCell]: 
 
 
 def _cells_with(summary: ItemSummary, has: Callable[[MethodSummary], bool]) -> list[GridCell]:
-    """Return the cells of which an entry fulfils a condition."""
+    """Return the started cells in which an entry fulfils a condition."""
     return [cell for cell in summary.started_cells if any(map(has, summary.of_cell(cell)))]
 
 

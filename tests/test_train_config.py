@@ -1,13 +1,32 @@
-"""A run as a value: TOML in and out, and mistakes that are explained."""
+"""Configuration of runs: checks, plain tables, TOML, recipes."""
 
 import dataclasses
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apmax.train import config
-from apmax.train.config import Checkpoints, ExactHead, Objective, Optimizer, Run, Sampler, Schedule, Stage
+from apmax.losses import PAPER_OPTIONS, APLoss
+from apmax.train import (
+    RECIPES,
+    Checkpoints,
+    ExactHead,
+    Objective,
+    Optimizer,
+    Run,
+    Sampler,
+    Schedule,
+    Stage,
+    config_to_table,
+    read_run,
+    run_from_table,
+    run_from_toml,
+    run_to_table,
+    run_to_toml,
+    stage_from_table,
+    stage_to_table,
+)
 
 FULL = Run(
     stages=(
@@ -39,22 +58,43 @@ FULL = Run(
 )
 
 
-def test_every_field_survives_toml():
-    assert config.loads(config.dumps(FULL)) == FULL
+def test_every_field_survives_toml_and_plain_tables():
+    assert run_from_toml(run_to_toml(FULL)) == FULL
+    assert run_from_table(run_to_table(FULL)) == FULL
+    assert [stage_from_table(stage_to_table(stage)) for stage in FULL.stages] == list(FULL.stages)
+
+
+def test_a_table_is_what_toml_would_give():
+    tomllib = pytest.importorskip("tomllib")
+    assert run_to_table(FULL) == tomllib.loads(run_to_toml(FULL))
+
+
+def test_a_table_is_made_without_toml(monkeypatch):
+    for module in ("tomli_w", "tomllib", "tomli"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert run_from_table(run_to_table(FULL)) == FULL
+
+
+def test_changing_a_table_does_not_change_the_run():
+    table = run_to_table(FULL)
+    table["stage"][0]["options"]["focal"]["focusing"] = 9.0
+    table["stage"][0]["loss"]["ce"] = 9.0
+    assert FULL.stages[0].options == {"focal": {"focusing": 2.0}}
+    assert FULL.stages[0].weights["ce"] == 1.0
 
 
 def test_defaults_survive_toml():
-    assert config.loads(config.dumps(Run())) == Run()
+    assert run_from_toml(run_to_toml(Run())) == Run()
 
 
 @given(st.floats(min_value=1e-300, max_value=1e300), st.floats(min_value=0, max_value=1e300))
-def test_numbers_survive_toml_to_the_bit(lr, decay):
+def test_numbers_survive_toml_bit_for_bit(lr, decay):
     run = Run(stages=(Stage(optimizer=Optimizer(lr=lr, weight_decay=decay)),))
-    assert config.loads(config.dumps(run)) == run
+    assert run_from_toml(run_to_toml(run)) == run
 
 
-def test_the_resolved_text_names_every_field_with_a_value():
-    text = config.dumps(FULL)
+def test_the_toml_text_names_every_field():
+    text = run_to_toml(FULL)
     for part in (FULL, FULL.stages[0], FULL.stages[0].optimizer, FULL.stages[0].schedule, FULL.checkpoints):
         for field in dataclasses.fields(part):
             assert field.name in text or field.name == "stages"
@@ -62,8 +102,8 @@ def test_the_resolved_text_names_every_field_with_a_value():
 
 def test_a_file_is_read(tmp_path):
     path = tmp_path / "run.toml"
-    path.write_text(config.dumps(FULL), encoding="utf-8")
-    assert config.load(path) == FULL
+    path.write_text(run_to_toml(FULL), encoding="utf-8")
+    assert read_run(path) == FULL
 
 
 @pytest.mark.parametrize(
@@ -83,7 +123,7 @@ def test_a_file_is_read(tmp_path):
 )
 def test_an_unknown_key_is_an_error_that_suggests_the_right_one(text, wrong, right):
     with pytest.raises(ValueError, match=f"unknown key '{wrong}'.*{right}"):
-        config.loads(text)
+        run_from_toml(text)
 
 
 @pytest.mark.parametrize(
@@ -106,14 +146,14 @@ def test_an_unknown_key_is_an_error_that_suggests_the_right_one(text, wrong, rig
         ("this is not toml", "not valid TOML"),
     ],
 )
-def test_a_mistaken_value_is_explained(text, message):
+def test_an_invalid_value_is_explained(text, message):
     with pytest.raises(ValueError, match=message):
-        config.loads(text)
+        run_from_toml(text)
 
 
 def test_a_wrong_type_is_a_type_error():
     with pytest.raises(TypeError, match="lr must be a number, got 'fast'"):
-        config.loads("[[stage]]\noptimizer = { lr = 'fast' }")
+        run_from_toml("[[stage]]\noptimizer = { lr = 'fast' }")
 
 
 def test_a_run_cannot_be_changed():
@@ -129,19 +169,38 @@ def test_the_table_a_stage_was_built_from_is_not_shared():
 
 
 def test_the_default_recipe_keeps_the_head_and_takes_a_third_of_the_rate():
-    first, second = config.loads("recipe = 'default'\nrecipe_options = { lr = 0.3, epochs = 8 }").stages
+    first, second = run_from_toml("recipe = 'default'\nrecipe_options = { lr = 0.3, epochs = 8 }").stages
     assert (first.weights, first.epochs, first.ema is None, first.optimizer.lr) == ({"ce": 1.0}, 8, False, 0.3)
     assert (second.weights, second.reset, second.keep, second.start) == ({"ap": 1.0, "ce": 1.0}, (), True, "best")
     assert (second.optimizer.lr, second.schedule.name, second.smooth) == (pytest.approx(0.1), "cosine", 3)
 
 
 def test_the_paper_recipe_resets_the_head_and_takes_the_method_alone():
-    first, second = config.loads("recipe = 'paper'\nrecipe_options = { method = 'smooth_ap' }").stages
+    first, second = run_from_toml("recipe = 'paper'\nrecipe_options = { method = 'smooth_ap' }").stages
     assert first.weights == {"ce": 1.0}
     assert (second.weights, second.reset, second.keep, second.smooth) == ({"smooth_ap": 1.0}, ("head",), False, 1)
 
 
 def test_without_tomli_w_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "tomli_w", None)
+    monkeypatch.setitem(sys.modules, "tomli_w", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install apmax\[train\]"):
-        config.dumps(Run())
+        run_to_toml(Run())
+
+
+def test_the_paper_recipe_has_the_options_of_the_papers_loss():
+    second = RECIPES["paper"]()[1]
+    assert second.options == {"ap": dict(PAPER_OPTIONS)}
+    labels = [0, 1, 0, 1]
+    loss, recipe_loss = APLoss.as_in_paper(labels), APLoss(labels, **second.options["ap"])
+    for name in (*PAPER_OPTIONS, "start"):
+        assert getattr(loss, name) == getattr(recipe_loss, name), name
+
+
+def test_options_override_those_of_the_paper():
+    second = RECIPES["paper"](options={"gamma": 0.5})[1]
+    assert second.options["ap"] == {**PAPER_OPTIONS, "gamma": 0.5}
+
+
+def test_fields_that_are_none_are_left_out_of_a_table():
+    assert "ema" not in config_to_table(Stage())
+    assert config_to_table(Stage(ema=0.5))["ema"] == 0.5

@@ -1,4 +1,4 @@
-"""SOAP: a stochastic estimate of average precision whose memory u makes small batches enough."""
+"""`APLoss`: stochastic average precision with a moving average per positive (SOAP)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ import torch
 from torch import Tensor
 
 from apmax import functional, surrogates, validation
-from apmax.exact import kernel
+from apmax.exact import kernel, search
 from apmax.functional import ALL, POS, Correction
 from apmax.losses.base import Batch, Loss
 from apmax.losses.memory import Memory
-from apmax.losses.weighing import PerAnchor, Uniform, shares
 
-_MAX_MAPS = 256
-"""Batches of so many shapes are remembered, then forgotten together."""
-_FEW = 256
-"""Up to this many rows a set finds a repeated one sooner than a sort."""
-_UNBOUNDED = ("squared_hinge", "hinge", "smoothed_hinge", "logistic", "exponential")
+_MAX_CACHED_CORRECTIONS = 256
+"""Corrections are cached for this many batch shapes; then the cache is emptied."""
+_FEW_ROWS = 256
+"""Up to this many rows a set finds a repeated one faster than a sort."""
 PAPER_OPTIONS: Mapping[str, Any] = MappingProxyType(
     {
         "surrogate": "squared_hinge",
@@ -39,9 +37,10 @@ PAPER_OPTIONS: Mapping[str, Any] = MappingProxyType(
 class APLoss(Loss):
     """One minus the surrogate average precision, estimated from mini-batches by SOAP (the paper's Algorithms 1 and 2).
 
-    Every training positive i keeps a running estimate `u_i` of (g¹_i, g²_i): how much of the surrogate's mass above it
-    belongs to positives, and how much in all. The value is `1 - mean u¹/u²` over the batch's positives, a number in
-    [0, 1] that can be plotted; its gradient is the paper's equation 6 (second derivatives there are none).
+    Every training positive i keeps a running estimate `u_i` of (g¹_i, g²_i): the surrogate's mass above it that
+    belongs to positives, and the mass in all. The value is `1 - mean u¹/u²` over the batch's positives, a number in
+    [0, 1] that can be plotted; its gradient is the paper's equation 6 (without second derivatives). The formulas are
+    those of `apmax.functional`.
 
     Args:
         labels: The training labels, (n,) or (n, tasks) of 0/1; NaN in a table of tasks means "not measured".
@@ -50,12 +49,12 @@ class APLoss(Loss):
         gamma: Weight of the new value in the moving average, in (0, 1]; 1 is no memory.
         sigmoid: Apply a sigmoid to the scores first, as the paper does.
         prevalence: None takes AP at the prevalence of `labels`, whatever the sampler does; a number at another one;
-            "batch" takes every batch as it is.
-        floor: The paper's u₀, below which u² is not let; None: what an anchor's pair with itself contributes.
+            "batch" at that of each batch.
+        floor: The paper's u₀, the lower bound of u²; None: the contribution of an anchor's pair with itself.
         start: "estimate": u begins at the first batch's value (the paper's Lemma 3); "zero": at 0 (its code).
         sample_weight: A weight for each training row, (n,).
         num_pos: The number of positives in every batch, if the sampler guarantees it: makes all shapes static, so
-            that nothing waits for a GPU. For several tasks: the largest number any task may have.
+            that no step synchronises with a GPU. For several tasks: the largest number of any task.
         validate: Check every batch; costs one host synchronisation.
 
     >>> labels = torch.tensor([0., 0., 0., 1.])
@@ -85,7 +84,8 @@ class APLoss(Loss):
         labels = validation.label_array(labels)
         super().__init__(labels, prevalence=prevalence, sample_weight=sample_weight, validate=validate)
         self.surrogate = validation.choice("surrogate", surrogate, surrogates.SURROGATES)
-        self.self_pair = surrogates.get(surrogate, margin).at_zero(margin)
+        formula = surrogates.get(surrogate, margin)
+        self.self_pair = formula.at_zero(margin)
         self.margin, self.sigmoid = float(margin), sigmoid
         self.gamma = validation.interval("gamma", gamma, 0, 1, closed="right")
         self.floor = None if floor is None else validation.interval("floor", floor, 0, closed="left")
@@ -95,14 +95,16 @@ class APLoss(Loss):
         share = self.total_positive / self.total_weight if self.prevalence is None else self.prevalence
         rate = self.self_pair * share / self.total_positive.clamp_min(torch.finfo(torch.float64).tiny)
         self.register_buffer("_floor_rate", rate, persistent=False)
-        # For one task these are numbers on the host, and of them come the maps of `_uniform`.
-        self._numbers = (0.0,) * 3 if self.tasks else (float(share), float(self.total_positive), float(rate))
-        self._maps: dict[tuple[int, int, torch.dtype], Uniform] = {}
+        # Numbers on the host, of one task only, from which `_uniform_correction` is computed.
+        self._host_share, self._host_positive, self._host_floor = (
+            (0.0,) * 3 if self.tasks else (float(share), float(self.total_positive), float(rate))
+        )
+        self._corrections: dict[tuple[int, int, torch.dtype], tuple[Correction, Tensor]] = {}
         self._corrected = self.prevalence is not None
-        self._said_no_positive = False
-        # What checking has shown of the batch in hand, if its rows all differ.
-        self._met: _Met | None = None
-        if surrogate in _UNBOUNDED and not sigmoid:
+        self._warned_no_positive = False
+        # Found by the checks of the current batch, if all its rows differ.
+        self._checked: _CheckedBatch | None = None
+        if not formula.bounded and not sigmoid:
             warnings.warn(
                 f"surrogate {surrogate!r} measures average precision on scores in [0, 1] only: "
                 "pass sigmoid=True, or take 'smooth_step'",
@@ -134,16 +136,16 @@ class APLoss(Loss):
         return self.memory.u
 
     def check(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> None:
-        """Raise `ValueError` for a batch that is not sound or whose rows' labels are not those of the training set."""
-        met = None
-        if self.training and index is not None and labels.ndim == 1 and _on_host(index):
-            met = self._meet(scores, labels, index)
-        if met is None:
+        """Raise `ValueError` for an invalid batch, or one whose labels are not those of its training rows."""
+        checked = None
+        if self.training and index is not None and labels.ndim == 1 and search.on_host(index):
+            checked = self._check_on_host(scores, labels, index)
+        if checked is None:
             super().check(scores, labels, index)
-        self._met = met
+        self._checked = checked
 
     def faults(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
-        """Return a scalar that is 0 if the batch is sound and its rows' labels are those of the training set."""
+        """Return a scalar that is 0 if the batch is valid and its labels are those of its training rows."""
         fault = super().faults(scores, labels, self._rows_in_use(index))
         if self.training and index is not None:
             fault = fault + self._differ(labels, index).sum()
@@ -153,7 +155,7 @@ class APLoss(Loss):
         return fault
 
     def explain(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> None:
-        """Raise `ValueError` for what is wrong with a batch."""
+        """Raise the `ValueError` that describes an invalid batch."""
         super().explain(scores, labels, self._rows_in_use(index))
         if not self.training:
             return
@@ -176,180 +178,195 @@ class APLoss(Loss):
                 "index is needed for gamma < 1: the training-set row of every example (wrap the data set in "
                 "apmax.Indexed), or pass gamma=1 for a loss without memory"
             )
-        met = self._met if self._met is not None and self._met.rows is batch.rows else None
-        self._met = first = None
-        if self.training and batch.rows is not None and met is None:
+        checked = self._checked if self._checked is not None and self._checked.rows is batch.rows else None
+        self._checked = first = None
+        if self.training and batch.rows is not None and checked is None:
             first = _first_occurrence(batch.rows)
         if first is not None and self._corrected:
             batch = batch._replace(positive=batch.positive * first, negative=batch.negative * first)
-        if met is not None and batch.plain:
-            where, place = met.where, met.place
+        if checked is not None and batch.plain:
+            where, slots = checked.where, checked.slots
         else:
             size = batch.scores.shape[-1]
             promised = min(self.num_pos, size) if self.training and self.num_pos is not None else None
-            where, place = functional.positives_of(batch.positive, promised), None
+            where, slots = functional.positions_of_positives(batch.positive, promised), None
         if where.shape[-1] == 0:
-            return self._nothing(batch)
-        return _with_gradient(batch.scores, *self._value_and_gradient(batch, where, place, first))
+            return self._without_positives(batch)
+        return _with_gradient(batch.scores, *self._value_and_gradient(batch, where, slots, first))
 
     def _value_and_gradient(
-        self, batch: Batch, where: Tensor, place: Tensor | None, first: Tensor | None
+        self, batch: Batch, where: Tensor, slots: Tensor | None, first: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        # `functional.compose` written out: both are known at once, which spares autograd's bookkeeping.
+        """Return the value and its gradient in the scores: both are known at once, without autograd's bookkeeping.
+
+        Args:
+            batch: The batch.
+            where: (..., k) positions of the anchors in it.
+            slots: (..., k) slots of the anchors in the memory, where known already.
+            first: (B,) whether a row occurs for the first time; None if all rows differ.
+        """
         scores = batch.scores.detach()
         if self.sigmoid:
             scores = scores.sigmoid()
         classes = torch.stack([batch.positive, batch.negative]).detach()
         surrogate = surrogates.SURROGATES[self.surrogate]
-        pairs = kernel.pairs(scores, scores.gather(-1, where), classes, surrogate, self.margin)
+        pairs = kernel.pair_kernel(scores, scores.gather(-1, where), classes, surrogate, self.margin)
         sums = pairs.sums()
-        weighing: PerAnchor | Uniform
         weight = complete = None
-        if batch.plain and first is None and where.shape[-1] < scores.shape[-1] and _on_host(scores):
-            weighing = self._uniform(where.shape[-1], scores.shape[-1], sums.dtype)
+        if batch.plain and first is None and where.shape[-1] < scores.shape[-1] and search.on_host(scores):
+            correction, share = self._uniform_correction(where.shape[-1], scores.shape[-1], sums.dtype)
         else:
             weight = classes[0].gather(-1, where)
-            weighing = PerAnchor(self._correction(classes, weight), shares(weight))
+            correction, share = self._correction(classes, weight, sums.dtype), functional.anchor_shares(weight)
             complete = (classes[1] > 0).any(-1, keepdim=True) if self._corrected else None
-        u = g = weighing.g(sums)
+        u = g = functional.corrected_inner(sums, correction)
         if self.training and batch.rows is not None:
-            held = None
-            if place is None:
-                place, key = self.memory.find(batch.rows.take(where))
-                held = self.memory.holds(place, key)
+            found = None
+            if slots is None:
+                slots, key = self.memory.find(batch.rows.take(where))
+                found = self.memory.holds(slots, key)
                 if weight is not None:
-                    held = held & (weight > 0)
-            u = self._remember(g, place, held, weight, complete, None if first is None else first[where])
-        value, cotangent = weighing.objective(u)
-        gradient, of_anchors = pairs.pull(cotangent)
+                    found = found & (weight > 0)
+            u = self._remember(g, slots, found, weight, complete, None if first is None else first[where])
+        if weight is not None:
+            # A task without a measured label in the batch has nothing to divide by.
+            u = torch.stack([u[POS], torch.where(u[ALL] > 0, u[ALL], 1)])
+        lost, slope = functional.outer_slope(u)
+        gradient, of_anchors = pairs.pull(slope.mul_(correction.scale).mul_(share))
         gradient.scatter_add_(-1, where, of_anchors)
         if self.sigmoid:
             gradient = gradient * (scores * (1 - scores))
-        return value, gradient
+        return (lost * share).sum(), gradient
 
-    def _uniform(self, count: int, size: int, dtype: torch.dtype) -> Uniform:
-        """Return how sums become g in a batch of `size` where each of `count` positives, and all else, weighs 1."""
-        known = self._maps.get((count, size, dtype))
+    def _uniform_correction(self, count: int, size: int, dtype: torch.dtype) -> tuple[Correction, Tensor]:
+        """Return `_correction` and the anchors' share in a batch of `size` rows that all weigh 1, `count` positive.
+
+        Small batches spend their time in the number of operations, so these constants are computed once.
+        """
+        known = self._corrections.get((count, size, dtype))
         if known is None:
-            correction = Correction(1 / size, 0.0, 1 / size)
+            one = torch.ones(1, dtype=torch.float64)
+            correction = functional.batch_mean(size * one)
             if self._corrected:
-                share, population, _ = self._numbers
                 correction = functional.prevalence_correction(
-                    1.0, count, size - count, prevalence=share, total_positive=population, self_pair=self.self_pair
+                    one,
+                    count * one,
+                    (size - count) * one,
+                    prevalence=self._host_share,
+                    total_positive=self._host_positive,
+                    self_pair=self.self_pair,
                 )
-            if len(self._maps) >= _MAX_MAPS:
-                self._maps.clear()
-            known = self._maps[count, size, dtype] = Uniform.of(correction, count, dtype)
+            if len(self._corrections) >= _MAX_CACHED_CORRECTIONS:
+                self._corrections.clear()
+            known = Correction(*(part.to(dtype) for part in correction)), (one / count).to(dtype)
+            self._corrections[count, size, dtype] = known
         return known
 
-    def _correction(self, classes: Tensor, weight: Tensor) -> Correction:
-        """Return how sums become g in a batch whose classes weigh (2, ..., B) and its anchors (..., k)."""
+    def _correction(self, classes: Tensor, weight: Tensor, dtype: torch.dtype) -> Correction:
+        """Return the map from sums to g for a batch with class weights (2, ..., B) and anchor weights (..., k)."""
         positive, negative = classes.sum(-1, keepdim=True).unbind(0)
         if self.prevalence is None:
-            everything = positive + negative
-            scale = 1 / torch.where(everything > 0, everything, 1)
-            return Correction(scale, 0.0, scale)
-        return functional.prevalence_correction(
-            weight,
-            positive,
-            negative,
-            prevalence=self.prevalence.to(weight.dtype).unsqueeze(-1),
-            # A call's own weights need not fit the training set: one anchor cannot weigh more than all of them.
-            total_positive=torch.maximum(
-                self.total_positive.to(weight.dtype).unsqueeze(-1), weight.amax(-1, keepdim=True)
-            ),
-            self_pair=self.self_pair,
-        )
+            correction = functional.batch_mean(positive + negative)
+        else:
+            correction = functional.prevalence_correction(
+                weight,
+                positive,
+                negative,
+                prevalence=self.prevalence.to(weight.dtype).unsqueeze(-1),
+                # The weights of a single call need not fit the training set: no anchor may weigh more than all of it.
+                total_positive=torch.maximum(
+                    self.total_positive.to(weight.dtype).unsqueeze(-1), weight.amax(-1, keepdim=True)
+                ),
+                self_pair=self.self_pair,
+            )
+        return Correction(*(part.to(dtype) for part in correction))
 
     def _remember(
         self,
         g: Tensor,
-        place: Tensor,
-        held: Tensor | None,
+        slots: Tensor,
+        found: Tensor | None,
         weight: Tensor | None,
         complete: Tensor | None,
         first: Tensor | None,
     ) -> Tensor:
-        """Renew u of the anchors by the moving average and return it, (2, ..., k).
+        """Update u of the anchors by the moving average and return it, (2, ..., k).
 
         Args:
             g: (2, ..., k) of this batch.
-            place: (..., k) where the memory has the anchors' training rows.
-            held: (..., k) whether it has them, None if all: padding and, without checks, a row of no positive are used
-                by themselves, never stored.
+            slots: (..., k) slots of the anchors' training rows in the memory.
+            found: (..., k) whether the memory holds them, None if all: padding and, without checks, the row of a
+                negative are used but never stored.
             weight: (..., k) their weights, 0 for padding; None if all weigh 1.
-            complete: (..., 1) whether the batch has negatives; None if it has, or is taken as it is.
-            first: (..., k) whether a row is met in the batch for the first time; None if all are.
+            complete: (..., 1) whether the batch has negatives; None if it has, or if there is no correction.
+            first: (..., k) whether a row occurs in the batch for the first time; None if all do.
         """
         memory = self.memory
-        old = memory.read(place).to(g.dtype)
-        allowed = first
-        if held is None:
+        old = memory.read(slots).to(g.dtype)
+        storable = first
+        if found is None:
             visited = old[ALL].bool()
         else:
-            visited = torch.logical_and(old[ALL], held)
-            allowed = held if first is None else held & first
-        seen = g
+            visited = torch.logical_and(old[ALL], found)
+            storable = found if first is None else found & first
         if complete is not None:
-            # Without negatives in the batch, what is known of them stays; an anchor not yet seen stays unseen.
+            # Without negatives in the batch, the estimate for them stays; an anchor never visited stays so.
             negatives = torch.where(visited, old[ALL] - old[POS], 0)
-            seen = torch.where(complete, g, torch.stack([g[POS], g[POS] + negatives]))
-            stored = complete | visited
-            allowed = stored if allowed is None else allowed & stored
-        old = torch.where(visited, old, seen if self.start == "estimate" else 0)
-        # `functional.moving_average`, with the two components in front.
-        new = torch.lerp(old, seen, self.gamma)
-        new[ALL].clamp_(min=self._floor(weight))
-        memory.write(place, new, allowed)
+            g = torch.where(complete, g, torch.stack([g[POS], g[POS] + negatives]))
+            known = complete | visited
+            storable = known if storable is None else storable & known
+        old = torch.where(visited, old, g if self.start == "estimate" else 0)
+        new = functional.moving_average(old, g, self.gamma, floor=self._floor(weight))
+        memory.write(slots, new, storable)
         return new
 
     def _floor(self, weight: Tensor | None) -> Tensor | float:
         if self.floor is not None:
             return self.floor
         if weight is None:
-            return self._numbers[2]
+            return self._host_floor
         return weight * self._floor_rate.to(weight.dtype).unsqueeze(-1)
 
-    def _meet(self, scores: Tensor, labels: Tensor, index: Tensor) -> _Met | None:
-        """Return where the batch's positives are if nothing is wrong with it and all rows differ; otherwise None."""
-        found = self.memory.meet(index.numpy())
+    def _check_on_host(self, scores: Tensor, labels: Tensor, index: Tensor) -> _CheckedBatch | None:
+        """Return the batch's positives if the batch is valid and all rows differ; otherwise None."""
+        found = self.memory.positives_among(index.numpy())
         if found is None or not np.isfinite(scores.numpy()).all():
             return None
-        (where, place), given = found, labels.numpy()
+        (where, slots), given = found, labels.numpy()
         # Where the training set has a positive the label is 1, and nowhere else is it other than 0.
         if not (given.take(where) == 1).all() or np.count_nonzero(given != 0) != len(where):
             return None
         if self.num_pos is not None and len(where) != self.num_pos:
             return None
-        return _Met(index, torch.from_numpy(where), torch.from_numpy(place))
+        return _CheckedBatch(index, torch.from_numpy(where), torch.from_numpy(slots))
 
     def _differ(self, labels: Tensor, index: Tensor) -> Tensor:
         """Return (..., B): whether a batch label is positive and the training label is not, or the other way round."""
         memory = self.memory
-        held = memory.holds(*memory.find(index))
-        return held != (labels if labels.ndim == 1 else labels.mT == 1)
+        return memory.holds(*memory.find(index)) != (labels if labels.ndim == 1 else labels.mT == 1)
 
     def _rows_in_use(self, index: Tensor | None) -> Tensor | None:
         """Return the rows if anything is looked up by them: evaluation may be of other data."""
         return index if self.training or self.row_weight is not None else None
 
-    def _nothing(self, batch: Batch) -> Tensor:
-        if not self._said_no_positive:
-            self._said_no_positive = True
+    def _without_positives(self, batch: Batch) -> Tensor:
+        """Return a zero that back-propagates, with a warning the first time."""
+        if not self._warned_no_positive:
+            self._warned_no_positive = True
             warnings.warn(
                 "a batch held no positive, and nothing can be learnt from it: draw batches with "
-                "apmax.PositiveBatchSampler (this is said once)",
+                "apmax.PositiveBatchSampler (this warning is given once)",
                 stacklevel=6,
             )
         return (batch.scores * 0).sum()
 
 
-class _Met(NamedTuple):
-    """The rows of a batch, all different; where among them positives are, and their places in the memory."""
+class _CheckedBatch(NamedTuple):
+    """The rows of a valid batch, all different; the positions of its positives, and their slots in the memory."""
 
     rows: Tensor
     where: Tensor
-    place: Tensor
+    slots: Tensor
 
 
 def _with_gradient(scores: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
@@ -361,21 +378,16 @@ def _with_gradient(scores: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
     return result
 
 
-def _on_host(tensor: Tensor) -> bool:
-    """Return whether looking at numbers costs nothing; elsewhere it would wait for a device or break a graph."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
 def _first_occurrence(rows: Tensor) -> Tensor | None:
-    """Return whether each row is met in the batch for the first time; None if that is known of all of them."""
-    if _on_host(rows) and not _any_twice(rows):
+    """Return whether each row occurs in the batch for the first time; None if all are known to differ."""
+    if search.on_host(rows) and not _has_repeats(rows):
         return None
     ordered, order = rows.sort(stable=True)
     return torch.ones_like(rows, dtype=torch.bool).scatter_(0, order[1:], ordered[1:] != ordered[:-1])
 
 
-def _any_twice(rows: Tensor) -> bool:
-    if len(rows) <= _FEW:
+def _has_repeats(rows: Tensor) -> bool:
+    if len(rows) <= _FEW_ROWS:
         return len(set(rows.tolist())) < len(rows)
     ordered = np.sort(rows.numpy())
     return bool((ordered[1:] == ordered[:-1]).any())

@@ -1,4 +1,4 @@
-"""Real processes: killed, terminated, launched in twos; all of it slow."""
+"""Training in separate processes: killed, terminated, distributed."""
 
 import json
 import os
@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from apmax.train import checkpoints as checkpoint
-from apmax.train import read_records
+from apmax.train import load_checkpoint, read_records
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +39,7 @@ def run_to_the_end(directory, **settings):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Return the weights of runs that nobody interrupted, each trained once."""
+    """Return a function that gives the weights of an uninterrupted run, each trained once."""
     known = {}
 
     def weights_of(**settings):
@@ -53,7 +52,7 @@ def whole(tmp_path_factory):
 
 
 def kill_after_first_step(process, directory, delay):
-    """Wait until the run trains, then a little, then kill -9 the process and all it started."""
+    """Wait until the run trains and then for `delay` seconds; kill the process and its children by SIGKILL."""
     marker = Path(directory) / "training"
     deadline = time.monotonic() + 120
     while not marker.exists():
@@ -101,14 +100,14 @@ def test_sigterm_to_one_process_saves_and_stops_them_all(devices, whole, tmp_pat
     process.terminate()
     process.communicate(timeout=120)
     assert process.returncode == 143
-    assert checkpoint.load(tmp_path / "stopped" / "checkpoint.pt")["step"] > 0
+    assert load_checkpoint(tmp_path / "stopped" / "checkpoint.pt")["step"] > 0
     assert same(run_to_the_end(tmp_path / "stopped", devices=devices), whole(devices=devices))
 
 
 @pytest.mark.parametrize(("optimizer", "precision", "tolerance"), [("sgd", "32-true", 1e-5), ("adam", "64-true", 1e-9)])
-@pytest.mark.parametrize(("loss", "weighed"), [("ce", False), ("ap", False), ("ap", True)])
-def test_one_and_two_processes_give_the_same_weights(loss, weighed, optimizer, precision, tolerance, tmp_path):
-    settings = {"plain": True, "optimizer": optimizer, "precision": precision, "loss": loss, "weighed": weighed}
+@pytest.mark.parametrize(("loss", "weighted"), [("ce", False), ("ap", False), ("ap", True)])
+def test_one_and_two_processes_give_the_same_weights(loss, weighted, optimizer, precision, tolerance, tmp_path):
+    settings = {"plain": True, "optimizer": optimizer, "precision": precision, "loss": loss, "weighted": weighted}
     one = run_to_the_end(tmp_path / "one", devices=1, **settings)
     two = run_to_the_end(tmp_path / "two", devices=2, **settings)
     for name in one:

@@ -1,18 +1,30 @@
-"""Rows that weigh differently: in the loss, in the metrics, in what is resumed; and the pull of a reference point."""
+"""Sample weights in the loss, the metrics and resumed runs; the proximal term."""
 
 import dataclasses
 
 import pytest
 import torch
-from apmax.train.files import fingerprint_of
 from torch import nn
 from torch.utils.data import TensorDataset
 
 from apmax.losses import LOSSES, AUCMLoss
 from apmax.samplers import PositiveBatchSampler
-from apmax.train import Data, epochs, measure, predict
-from apmax.train.config import Checkpoints, ExactHead, Optimizer, Sampler, Stage
-from small_training import FEATURES, POSITIVE, TRAIN, VALID, network, run_of, same, train, weights
+from apmax.train import Checkpoints, Data, ExactHead, Optimizer, Sampler, Stage, compute_metrics, epochs, predict
+from apmax.train.display import Display
+from apmax.train.run_directory import data_fingerprint
+from small_training import (
+    FEATURES,
+    POSITIVE,
+    TRAIN,
+    VALID,
+    StoppingNetwork,
+    interrupt,
+    network,
+    run_of,
+    same,
+    train,
+    weights,
+)
 
 GENERATOR = torch.Generator().manual_seed(0)
 COUNTS = torch.randint(1, 4, (len(TRAIN),), generator=GENERATOR)
@@ -24,12 +36,12 @@ def repeated(split, counts):
     return TensorDataset(*(part.repeat_interleave(counts, 0) for part in split.tensors))
 
 
-def weighed(**fields):
+def weighted(**fields):
     return Data(TRAIN, VALID, sample_weight=COUNTS, valid_sample_weight=VALID_COUNTS, **fields)
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_it_computes_what_a_hand_written_loop_with_a_weighed_loss_computes(name):
+def test_the_weights_are_those_of_a_handwritten_loop_with_a_weighted_loss(name):
     stage = Stage(loss=name, epochs=2, optimizer=Optimizer(name="sgd", lr=0.05), sampler=POSITIVE, smooth=1)
     model, by_hand = network(), network()
     train(model, run_of(stage, seed=5), data=Data(TRAIN, None, sample_weight=COUNTS))
@@ -50,11 +62,11 @@ def test_it_computes_what_a_hand_written_loop_with_a_weighed_loss_computes(name)
         torch.testing.assert_close(value, weights(by_hand)[own], rtol=1e-5, atol=1e-6)
 
 
-def test_a_weight_of_two_is_a_row_that_comes_twice():
+def test_a_weight_of_two_equals_a_repeated_row():
     stage = Stage(epochs=5, optimizer=Optimizer(name="sgd", lr=0.5), sampler=ALL_AT_ONCE)
     models = [network(), network()]
     run = run_of(stage, precision="64-true")
-    records = train(models[0], run, data=weighed())
+    records = train(models[0], run, data=weighted())
     twice = train(models[1], run, data=(repeated(TRAIN, COUNTS), repeated(VALID, VALID_COUNTS)))
     for name, value in weights(models[0]).items():
         torch.testing.assert_close(value, weights(models[1])[name], rtol=1e-12, atol=1e-12)
@@ -64,18 +76,18 @@ def test_a_weight_of_two_is_a_row_that_comes_twice():
             assert dataclasses.asdict(getattr(one, split)) == pytest.approx(expected, abs=1e-9)
 
 
-def test_an_exact_head_takes_a_weight_of_two_for_a_row_that_comes_twice():
+def test_in_an_exact_head_a_weight_of_two_equals_a_repeated_row():
     run = run_of(ExactHead(l2=(1e-3, 1e-2), max_iter=8), precision="64-true")
     models = [nn.Linear(FEATURES, 1), nn.Linear(FEATURES, 1)]
     models[1].load_state_dict(models[0].state_dict())
-    one = train(models[0], run, data=weighed())
+    one = train(models[0], run, data=weighted())
     other = train(models[1], run, data=(repeated(TRAIN, COUNTS), repeated(VALID, VALID_COUNTS)))
     torch.testing.assert_close(models[0].weight, models[1].weight, rtol=1e-7, atol=1e-9)
     assert one[0].valid.ap == pytest.approx(other[0].valid.ap, abs=1e-9)
 
 
 @pytest.mark.parametrize("loss", ["ce", {"ap": 1.0, "ce": 1.0}])
-def test_a_row_of_weight_zero_teaches_nothing(loss):
+def test_a_row_of_weight_zero_has_no_effect(loss):
     inputs = torch.cat([TRAIN.tensors[0], 100 * TRAIN.tensors[0][:50]])
     labels = torch.cat([TRAIN.tensors[1], 1 - TRAIN.tensors[1][:50]])
     weight = (torch.arange(250) < 200).float()
@@ -88,71 +100,50 @@ def test_a_row_of_weight_zero_teaches_nothing(loss):
         torch.testing.assert_close(value, weights(models[1])[name], rtol=1e-9, atol=1e-9)
 
 
-def test_full_metrics_of_training_are_weighed():
+def test_full_metrics_of_training_are_weighted():
     model = network()
-    record = train(model, run_of(Stage(epochs=1), train_metrics="full"), data=weighed())[0]
+    record = train(model, run_of(Stage(epochs=1), train_metrics="full"), data=weighted())[0]
     scores, labels = predict(model, TRAIN), TRAIN.tensors[1]
-    assert record.train.ap == pytest.approx(measure(scores, labels, sample_weight=COUNTS).ap)
-    assert record.train.ap != pytest.approx(measure(scores, labels).ap)
+    assert record.train.ap == pytest.approx(compute_metrics(scores, labels, sample_weight=COUNTS).ap)
+    assert record.train.ap != pytest.approx(compute_metrics(scores, labels).ap)
 
 
-def test_the_running_estimate_is_weighed(monkeypatch):
-    from apmax.train import gradient
+def test_the_running_ap_of_the_display_is_weighted(monkeypatch):
+    estimates = []
 
-    seen = []
-    estimate = gradient.running_ap
-    monkeypatch.setattr(gradient, "running_ap", lambda *parts: seen.append(estimate(*parts)) or seen[-1])
+    class EstimatingDisplay(Display):
+        def batch(self, stage, epoch, done, total, estimate):
+            estimates.append(estimate())
 
-    class Asking:
-        def batch(self, *parts):
-            parts[-1]()
-
-        def epoch(self, record):
-            pass
-
-        close = epoch
-
-    monkeypatch.setattr("apmax.train.session.display_for", lambda _: Asking())
-    Asking.close = lambda _: None
+    monkeypatch.setattr("apmax.train.state.make_display", lambda _: EstimatingDisplay())
     stage = Stage(epochs=1, sampler=ALL_AT_ONCE)
-    record = train(network(), run_of(stage), data=weighed())[0]
-    assert seen == [pytest.approx(record.train.ap)]
+    record = train(network(), run_of(stage), data=weighted())[0]
+    assert estimates == [pytest.approx(record.train.ap)]
 
 
-def test_a_weighed_run_resumes_to_the_bit(tmp_path):
-    class Stopping(nn.Module):
-        def __init__(self, at=None):
-            super().__init__()
-            self.inner, self.at, self.steps = network(), at, 0
-
-        def forward(self, inputs):
-            self.steps += self.training
-            if self.steps == self.at:
-                raise KeyboardInterrupt
-            return self.inner(inputs)
-
+def test_a_weighted_run_resumes_bit_for_bit(tmp_path):
     stage = Stage(loss={"ap": 1.0, "ce": 1.0}, epochs=2, sampler=POSITIVE)
     run = run_of(stage, checkpoints=Checkpoints(every_steps=1))
-    whole, again = Stopping(), Stopping()
-    train(whole, run, data=weighed())
+    whole, resumed = StoppingNetwork(), StoppingNetwork()
+    train(whole, run, data=weighted())
     with pytest.raises(KeyboardInterrupt):
-        train(Stopping(9), run, data=weighed(), directory=tmp_path)
-    train(again, run, data=weighed(), directory=tmp_path, resume=True)
-    assert same(weights(again), weights(whole))
+        train(StoppingNetwork(9, interrupt), run, data=weighted(), directory=tmp_path)
+    train(resumed, run, data=weighted(), directory=tmp_path, resume=True)
+    assert same(weights(resumed), weights(whole))
 
 
 @pytest.mark.parametrize("other", [{}, {"sample_weight": COUNTS + 1}, {"valid_sample_weight": VALID_COUNTS + 1}])
-def test_a_run_of_other_weights_cannot_be_resumed(other, tmp_path):
-    train(network(), run_of(), data=weighed(), directory=tmp_path)
-    data = dataclasses.replace(weighed(), **other) if other else (TRAIN, VALID)
+def test_a_run_with_other_sample_weights_cannot_be_resumed(other, tmp_path):
+    train(network(), run_of(), data=weighted(), directory=tmp_path)
+    data = dataclasses.replace(weighted(), **other) if other else (TRAIN, VALID)
     with pytest.raises(ValueError, match="other data"):
         epochs(network(), data, run_of(), directory=tmp_path, resume=True)
 
 
-def test_without_weights_the_fingerprint_is_what_it_always_was():
+def test_the_fingerprint_without_sample_weights_is_stable():
     data = Data(TensorDataset(torch.arange(6.0).reshape(3, 2)), None, labels=[0, 1, 0])
-    labels, _ = data.tables()
-    assert fingerprint_of(data, (labels, None), (None, None))[:16] == "2bb3b41f32e3dd6c"
+    labels, _ = data.label_tensors()
+    assert data_fingerprint(data, (labels, None), (None, None))[:16] == "2bb3b41f32e3dd6c"
 
 
 @pytest.mark.parametrize(
@@ -164,14 +155,14 @@ def test_without_weights_the_fingerprint_is_what_it_always_was():
         ({"valid": None, "valid_sample_weight": [1.0]}, "valid_sample_weight was given without valid"),
     ],
 )
-def test_weights_that_do_not_fit_are_refused_before_anything_is_written(fields, message, tmp_path):
+def test_invalid_sample_weights_are_refused_before_anything_is_written(fields, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         epochs(network(), Data(**{"train": TRAIN, "valid": VALID, **fields}), run_of(), directory=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def auc_m_by_hand(pull, every, count):
-    """Train AUC-M by plain SGD, pulled to where everything that descends was `every` epochs ago."""
+    """Train AUC-M by plain SGD with a proximal term whose reference point is renewed every `every` epochs."""
     model, (inputs, labels) = network(), TRAIN.tensors
     loss = AUCMLoss(labels)
     down = [*model.parameters(), *(p for name, p in loss.named_parameters() if name not in loss.ascend)]
@@ -191,7 +182,7 @@ def auc_m_by_hand(pull, every, count):
     return weights(model)
 
 
-def test_the_reference_point_is_renewed_every_so_many_epochs_and_not_steps():
+def test_the_reference_point_is_renewed_by_epochs_and_not_by_steps():
     rule = Optimizer(name="sgd", lr=0.05, proximal=6.0, proximal_every=2)
     stage = Stage(loss="auc_m", epochs=5, optimizer=rule, sampler=POSITIVE, smooth=1)
     model = network()

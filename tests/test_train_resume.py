@@ -1,4 +1,4 @@
-"""Resuming to the bit: one process, interrupted at every step."""
+"""Bit-identical resuming in one process, interrupted at every step."""
 
 import dataclasses
 import random
@@ -7,15 +7,26 @@ import time
 
 import pytest
 import torch
-from apmax.train.pace import Pace
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 from apmax.losses import LOSSES
-from apmax.train import Terminated, epochs, fit, read_records
-from apmax.train import checkpoints as checkpoint
-from apmax.train.checkpoints import CheckpointError
-from apmax.train.config import Checkpoints, ExactHead, Optimizer, Run, Sampler, Schedule, Stage
+from apmax.train import (
+    CheckpointError,
+    Checkpoints,
+    ExactHead,
+    Optimizer,
+    Run,
+    Sampler,
+    Schedule,
+    Stage,
+    Terminated,
+    epochs,
+    fit,
+    load_checkpoint,
+    read_records,
+)
+from apmax.train.checkpoints import CheckpointSchedule
 
 
 def split(rows, seed):
@@ -29,7 +40,7 @@ POSITIVE = Sampler(name="positive", batch_size=32, num_pos=4)
 
 
 class Network(nn.Module):
-    """Everything that has state or draws random numbers; interrupted at a chosen training step."""
+    """A network with state and random numbers that is interrupted at a given training step."""
 
     def __init__(self, stop_at=None, stop=KeyboardInterrupt):
         super().__init__()
@@ -63,14 +74,14 @@ def two_stages(loss="smooth_ap", every_steps=1, **fields):
 
 
 def finished(run, directory, model=None, resume=True):
-    """Return the chosen weights, and the last ones with the loss's state."""
+    """Return the selected weights, and the last ones with the state of the loss."""
     model = model or Network()
     list(epochs(model, (TRAIN, VALID), run, directory=directory, resume=resume))
     return {**model.state_dict(), **last(directory)}
 
 
 def last(directory):
-    state = checkpoint.load(directory / "checkpoint.pt")
+    state = load_checkpoint(directory / "checkpoint.pt")
     return {f"{part}.{name}": value for part in ("model", "loss") for name, value in state.get(part, {}).items()}
 
 
@@ -90,7 +101,7 @@ def uninterrupted(tmp_path_factory):
 
 @pytest.mark.parametrize("every_steps", [1, 4])
 @pytest.mark.parametrize("stop_at", range(1, 13))
-def test_stopped_before_any_step_and_resumed_the_weights_and_records_are_the_same(
+def test_interrupted_at_any_step_and_resumed_weights_and_records_are_the_same(
     stop_at, every_steps, uninterrupted, tmp_path
 ):
     run = two_stages(every_steps=every_steps)
@@ -101,19 +112,19 @@ def test_stopped_before_any_step_and_resumed_the_weights_and_records_are_the_sam
     assert without_time(read_records(tmp_path)) == records
 
 
-def test_the_cases_above_are_all_steps(uninterrupted):
+def test_the_interruption_tests_cover_every_step(uninterrupted):
     assert uninterrupted[1][-1].step == 12
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_every_loss_resumes_to_the_bit(loss, tmp_path):
+def test_every_loss_resumes_bit_for_bit(loss, tmp_path):
     run = two_stages(loss)
     with pytest.raises(KeyboardInterrupt):
         finished(run, tmp_path / "stopped", Network(12))
     assert same(finished(run, tmp_path / "stopped"), finished(run, tmp_path / "whole"))
 
 
-def test_it_resumes_through_many_stops(uninterrupted, tmp_path):
+def test_a_run_resumes_after_many_interruptions(uninterrupted, tmp_path):
     run = two_stages(every_steps=2)
     for _ in range(20):
         model = Network(4)
@@ -125,7 +136,8 @@ def test_it_resumes_through_many_stops(uninterrupted, tmp_path):
     assert same(weights, uninterrupted[0])
 
 
-def test_workers_do_not_change_what_is_resumed(tmp_path):
+@pytest.mark.slow
+def test_workers_do_not_change_a_resumed_run(tmp_path):
     class Noisy(Dataset):
         labels = TRAIN.tensors[1]
 
@@ -148,6 +160,13 @@ def test_workers_do_not_change_what_is_resumed(tmp_path):
     assert same(results[0], results[2])
 
 
+def test_neither_training_nor_resuming_parses_toml(monkeypatch, tmp_path):
+    monkeypatch.setattr("apmax.train.toml.parse_toml", lambda _: pytest.fail("TOML was parsed"))
+    with pytest.raises(KeyboardInterrupt):
+        finished(two_stages(), tmp_path, Network(5))
+    finished(two_stages(), tmp_path)
+
+
 def test_resuming_with_more_epochs_trains_them(tmp_path):
     def run(count):
         stage = Stage(epochs=count, ema=0.9, sampler=POSITIVE)
@@ -159,7 +178,7 @@ def test_resuming_with_more_epochs_trains_them(tmp_path):
     assert same(weights, finished(run(5), tmp_path / "whole"))
 
 
-def test_resuming_what_is_complete_trains_nothing_and_gives_the_same_model(uninterrupted, tmp_path):
+def test_resuming_a_finished_run_trains_nothing_and_gives_the_same_model(uninterrupted, tmp_path):
     first = finished(two_stages(), tmp_path)
     model = Network()
     assert list(epochs(model, (TRAIN, VALID), two_stages(), directory=tmp_path, resume=True)) == []
@@ -176,7 +195,7 @@ def test_an_added_stage_is_trained(tmp_path):
     assert len(read_records(tmp_path)) == 5
 
 
-def test_a_stage_that_stopped_early_goes_on_with_more_patience(tmp_path):
+def test_a_stage_that_stopped_early_continues_with_more_patience(tmp_path):
     def run(patience):
         stage = Stage(epochs=12, patience=patience, smooth=1, optimizer=Optimizer(lr=0.5))
         return Run(stages=(stage,), accelerator="cpu")
@@ -189,7 +208,7 @@ def test_a_stage_that_stopped_early_goes_on_with_more_patience(tmp_path):
     assert same(weights, finished(run(12), tmp_path / "whole"))
 
 
-def test_an_ensemble_resumes_in_the_member_that_was_stopped(tmp_path):
+def test_an_ensemble_resumes_in_the_interrupted_member(tmp_path):
     run = dataclasses.replace(two_stages(), ensemble=2)
     whole = fit(Network(), (TRAIN, VALID), run, directory=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
@@ -239,30 +258,33 @@ def test_sigterm_saves_and_exits_with_the_shells_code(uninterrupted, tmp_path):
     model = Network(6, stop=lambda: signal.raise_signal(signal.SIGTERM))
     with pytest.raises(Terminated) as caught:
         finished(run, tmp_path, model)
-    assert (caught.value.code, checkpoint.load(tmp_path / "checkpoint.pt")["step"]) == (143, 6)
+    assert (caught.value.code, load_checkpoint(tmp_path / "checkpoint.pt")["step"]) == (143, 6)
     assert signal.getsignal(signal.SIGTERM) is before
     assert same(finished(run, tmp_path), uninterrupted[0])
 
 
-def test_checkpoints_of_any_cost_stay_within_their_share_of_the_time(monkeypatch):
+def test_checkpoints_of_any_cost_stay_within_their_share_of_time(monkeypatch):
     now, costs = [0.0], random.Random(0)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    pace, written = Pace(Checkpoints(share=0.01)), 0
+    schedule, written = CheckpointSchedule(Checkpoints(share=0.01)), 0
     for step in range(20_000):
         now[0] += 0.1
-        if pace.due(step):
+        if schedule.due(step):
             cost = costs.uniform(0.01, 0.3)
             now[0] += cost
-            pace.saved(step, cost)
+            schedule.saved(step, cost)
             written += 1
-        assert pace.spent <= 0.0101 * now[0] or written == 1
+        assert schedule.spent <= 0.0101 * now[0] or written == 1
     assert written > 100
 
 
-def test_the_pace_may_be_set_by_steps_or_seconds(monkeypatch):
+def test_checkpoints_are_due_by_steps_or_seconds(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    by_steps, by_seconds = Pace(Checkpoints(every_steps=3)), Pace(Checkpoints(every_seconds=5))
+    by_steps, by_seconds = (
+        CheckpointSchedule(Checkpoints(every_steps=3)),
+        CheckpointSchedule(Checkpoints(every_seconds=5)),
+    )
     assert [by_steps.due(step) for step in (2, 3)] == [False, True]
     assert not by_seconds.due(100)
     now[0] = 5

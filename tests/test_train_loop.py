@@ -1,4 +1,4 @@
-"""The trainer in one process: what it computes, what it reports, and how it fails."""
+"""The training loop in one process: results, records, divergence."""
 
 import dataclasses
 import inspect
@@ -6,17 +6,30 @@ import math
 
 import pytest
 import torch
-from apmax.train.averaging import all_finite
-from apmax.train.building import build_loss, build_sampler, lr_factor
-from apmax.train.loading import ShuffledBatches
 from torch import nn
 from torch.utils.data import TensorDataset
 
 from apmax.losses import LOSSES
-from apmax.train import Data, DivergedError, config, epochs, measure, predict
-from apmax.train import checkpoints as checkpoint
-from apmax.train.config import Checkpoints, ExactHead, Objective, Optimizer, Sampler, Schedule, Stage
-from apmax.train.records import last_met
+from apmax.train import (
+    Checkpoints,
+    Data,
+    DivergedError,
+    ExactHead,
+    Objective,
+    Optimizer,
+    Sampler,
+    Schedule,
+    Stage,
+    compute_metrics,
+    epochs,
+    load_checkpoint,
+    predict,
+)
+from apmax.train.config import OPTIMIZERS
+from apmax.train.data import ShuffledBatches
+from apmax.train.records import latest_scores
+from apmax.train.stage import build_loss, build_sampler, lr_factor
+from apmax.train.weights import all_finite
 from small_training import FEATURES, POSITIVE, TRAIN, VALID, network, run_of, same, train, weights
 
 
@@ -29,7 +42,7 @@ def test_an_epoch_yields_a_record_with_all_metrics_of_both_splits():
             assert -1 <= values.objective <= 0
 
 
-def test_it_computes_what_a_hand_written_loop_computes_to_the_bit():
+def test_the_weights_are_bit_for_bit_those_of_a_handwritten_loop():
     stage = Stage(epochs=3, optimizer=Optimizer(name="sgd", lr=0.5, momentum=0.9), sampler=POSITIVE, smooth=1)
     model, by_hand = network(), network()
     train(model, run_of(stage, seed=5), data=(TRAIN, None))
@@ -51,13 +64,13 @@ def test_it_computes_what_a_hand_written_loop_computes_to_the_bit():
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_of_the_table_trains(name):
     stage = Stage(loss=name, epochs=8, optimizer=Optimizer(lr=0.02), sampler=POSITIVE)
-    start = measure(predict(network(), VALID), VALID.tensors[1])
+    start = compute_metrics(predict(network(), VALID), VALID.tensors[1])
     end = train(network(), run_of(stage))[-1].valid
     assert end.auroc > 0.8
     assert end.ap > start.ap + 0.2
 
 
-@pytest.mark.parametrize("name", config.parts.OPTIMIZERS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimiser_trains(name):
     rate = 0.5 if name == "sgd" else 0.02
     stage = Stage(epochs=6, optimizer=Optimizer(name=name, lr=rate), sampler=POSITIVE)
@@ -77,7 +90,7 @@ def test_a_weighted_sum_of_losses_trains_with_its_options():
     assert len(train(network(), run_of(stage))) == 2
 
 
-def test_plain_shuffling_takes_batches_as_they_are_and_the_positive_sampler_corrects_them():
+def test_shuffled_batches_are_not_corrected_for_prevalence_and_positive_batches_are():
     labels = TRAIN.tensors[1]
     assert build_loss(Stage(), labels).prevalence is None
     assert build_loss(Stage(sampler=POSITIVE), labels).prevalence.item() == pytest.approx(labels.mean().item())
@@ -95,23 +108,23 @@ def test_plain_shuffling_takes_batches_as_they_are_and_the_positive_sampler_corr
         (Schedule(warmup=2.0), [0, 0.5, 1, 1]),
     ],
 )
-def test_a_schedule_has_the_rates_it_says(schedule, expected):
+def test_schedules_have_the_documented_factors(schedule, expected):
     assert [lr_factor(schedule, epoch, 4) for epoch in range(4)] == pytest.approx(expected)
 
 
-def test_the_rate_of_a_step_is_that_of_its_place_in_the_stage():
+def test_the_learning_rate_follows_the_position_in_the_stage():
     stage = Stage(epochs=2, schedule=Schedule(name="cosine"), optimizer=Optimizer(lr=1e-2))
     first, second = train(network(), run_of(stage))
     assert first.lr == pytest.approx(1e-2 * (1 + math.cos(math.pi * 3 / 8)) / 2)
     assert second.lr == pytest.approx(1e-2 * (1 + math.cos(math.pi * 7 / 8)) / 2)
 
 
-def test_training_metrics_are_those_of_the_scores_when_last_met():
+def test_seen_training_metrics_use_the_score_in_the_last_batch_of_each_row():
     often = Sampler(name="positive", batch_size=32, num_pos=8)
     stage = Stage(epochs=1, optimizer=Optimizer(name="sgd", lr=1e-12), sampler=often)
     model = network()
     record = train(model, run_of(stage))[0]
-    expected = measure(predict(model, TRAIN), TRAIN.tensors[1])
+    expected = compute_metrics(predict(model, TRAIN), TRAIN.tensors[1])
     assert record.train.ap == pytest.approx(expected.ap, abs=1e-6)
     assert record.train.objective == pytest.approx(expected.objective, abs=1e-5)
 
@@ -120,29 +133,29 @@ def test_full_training_metrics_are_recomputed_after_the_epoch():
     model = network()
     stage = Stage(epochs=1, optimizer=Optimizer(lr=0.1))
     full = train(model, run_of(stage, train_metrics="full"))[0].train
-    assert full.ap == pytest.approx(measure(predict(model, TRAIN), TRAIN.tensors[1]).ap)
+    assert full.ap == pytest.approx(compute_metrics(predict(model, TRAIN), TRAIN.tensors[1]).ap)
     assert train(network(), run_of(stage))[0].train.ap != full.ap
 
 
-def test_the_last_score_of_a_row_counts():
-    rows, scores = last_met(
+def test_the_latest_score_of_a_row_counts():
+    rows, scores = latest_scores(
         torch.tensor([3, 1, 3, 0]), torch.tensor([[1.0], [2], [3], [4]]), torch.tensor([0, 0, 1, 1])
     )
     assert rows.tolist() == [0, 1, 3]
     assert scores.tolist() == [[4.0], [2.0], [3.0]]
 
 
-def test_the_objective_of_the_records_is_the_one_asked_for():
+def test_records_report_the_configured_objective():
     from apmax.functional import ap_objective
 
     model = network()
-    asked = Objective(surrogate="squared_hinge", margin=0.5, sigmoid=True)
-    record = train(model, run_of(Stage(epochs=1), objective=asked))[0]
+    objective = Objective(surrogate="squared_hinge", margin=0.5, sigmoid=True)
+    record = train(model, run_of(Stage(epochs=1), objective=objective))[0]
     expected = ap_objective(predict(model, VALID).sigmoid(), VALID.tensors[1], "squared_hinge", 0.5)
     assert record.valid.objective == pytest.approx(expected.item())
 
 
-def test_there_is_no_place_for_a_test_split():
+def test_no_argument_takes_a_test_split():
     names = {field.name for field in dataclasses.fields(Data)} | set(inspect.signature(epochs).parameters)
     assert not any("test" in name for name in names)
 
@@ -167,7 +180,7 @@ def nan_at_row(row):
 
 @pytest.mark.parametrize("validate", [True, False])
 @pytest.mark.parametrize("name", LOSSES)
-def test_nan_scores_stop_the_run_naming_step_row_and_remedy(name, validate):
+def test_nan_scores_stop_the_run_with_step_row_and_advice(name, validate):
     stage = Stage(loss=name, epochs=1, options={name: {"validate": validate}}, sampler=POSITIVE)
     message = r"the scores are not finite at step \d, training rows 17;.*lower"
     with pytest.raises(DivergedError, match=message) as caught:
@@ -194,14 +207,14 @@ def test_an_infinite_loss_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_p
     sampler = ShuffledBatches(200, 64)
     sampler.set_epoch(1)
     assert caught.value.rows == list(sampler)[1]
-    state = checkpoint.load(tmp_path / "checkpoint.pt")
+    state = load_checkpoint(tmp_path / "checkpoint.pt")
     assert state["step"] == 5
     assert all(value.isfinite().all() for value in state["model"].values())
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("place", range(3))
-def test_one_number_that_is_not_finite_is_found_in_any_tensor(place, bad):
+def test_a_single_non_finite_number_is_found_in_any_tensor(place, bad):
     values = [torch.full((5,), 3e38), torch.zeros(3, dtype=torch.float64), torch.ones(2, 2, dtype=torch.bfloat16)]
     others = [torch.empty(0), torch.tensor([1, 2])]
     assert all_finite([*values, *others])
@@ -209,7 +222,7 @@ def test_one_number_that_is_not_finite_is_found_in_any_tensor(place, bad):
     assert not all_finite([*values, *others])
 
 
-def test_weights_that_are_not_finite_are_never_checkpointed(tmp_path):
+def test_non_finite_weights_are_never_checkpointed(tmp_path):
     stage = Stage(epochs=1, optimizer=Optimizer(name="sgd", lr=1e38, momentum=0.9))
     run = run_of(stage, checkpoints=Checkpoints(every_steps=1))
     with pytest.raises(DivergedError):
@@ -227,7 +240,7 @@ def test_scores_of_a_wrong_shape_are_refused():
         train(nn.Sequential(nn.Linear(FEATURES, 1), nn.Unflatten(1, (1, 1))), run_of())
 
 
-def test_double_precision_is_not_rounded_on_the_way_to_the_loss():
+def test_double_precision_scores_reach_the_loss_unrounded():
     seen = []
 
     class Watching(nn.Linear):

@@ -1,4 +1,4 @@
-"""Where a data set keeps its labels."""
+"""The labels of a data set."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from apmax import validation
 
-NAMES = ("labels", "targets", "y", "label", "target")
-"""The attributes (or keys) in which data sets and items carry labels, in the order in which they are tried."""
+_NAMES = ("labels", "targets", "y", "label", "target")
+"""Attributes (or keys) of data sets and items that hold labels, in the order in which they are tried."""
 
 
 def labels_of(source: Any) -> Tensor:
     """Return the 0/1 labels of an array, tensor, list or map-style data set as a float32 tensor on the CPU.
 
-    Of a data set: its attribute `labels`, `targets`, `y`, `label` or `target`, the second tensor of a
-    `TensorDataset`, or those of what a `Subset` (nested too) or `ConcatDataset` is made of. Failing that every item
-    is read once, transforms and all, and its label taken: the entry or attribute of one of those names, or the
-    second element of a tuple. That is slow for images: pass the labels where you have them.
+    The labels of a data set are its attribute `labels`, `targets`, `y`, `label` or `target`, the second tensor of a
+    `TensorDataset`, or those of the data sets inside a `Subset` (nested too) or `ConcatDataset`. Otherwise every item
+    is read once, transforms included, and its label is the entry or attribute of one of those names, or the second
+    element of a tuple. That is slow for images: pass the labels where you have them.
 
     Returns:
         Shape (n,), or (n, tasks) with NaN for "not measured".
@@ -42,7 +42,7 @@ def labels_of(source: Any) -> Tensor:
 
 
 def known_labels(dataset: Any) -> Tensor | None:
-    """Return the labels of a data set where that needs no item to be read, otherwise None.
+    """Return the labels of a data set where no item has to be read for them, otherwise None.
 
     >>> known_labels(["a data set", "of two texts"])
     """
@@ -56,7 +56,7 @@ def known_labels(dataset: Any) -> Tensor | None:
     if isinstance(dataset, TensorDataset) and len(dataset.tensors) > 1:
         value: Any = dataset.tensors[1]
     else:
-        value = next((value for name in NAMES if _is_array(value := getattr(dataset, name, None))), None)
+        value = next((value for name in _NAMES if _is_array(value := getattr(dataset, name, None))), None)
     if value is None:
         return None
     labels = validation.label_array(value).cpu()
@@ -88,7 +88,7 @@ def _read_items(dataset: Any) -> list[Any]:
 
 
 def _named_label(item: Any) -> Any:
-    for name in NAMES:
+    for name in _NAMES:
         value = item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
         if value is not None:
             return value
