@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from os import PathLike
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from apmax.data.sources import locate
 from apmax.models.graphs import GINE, MLMPNN, MPNN, GraphNetwork
 
 HIDDEN = 32
@@ -60,19 +60,18 @@ _UNUSED = ("bn_node.2.", "bn_edge.2.", "bn_subgraph.2.")
 _FILES = {GINE: "gine.npz", MPNN: "mpnn.npz", MLMPNN: "ml_mpnn.npz"}
 
 
-def load_authors_weights(model: GraphNetwork, data_dir: str | PathLike[str]) -> None:
+def load_authors_weights(model: GraphNetwork, data_dir: str | PathLike[str] | None = None) -> None:
     """Copy the authors' stage-1 weights of HIV into a network with `hidden=32`.
 
     Args:
         model: A `GINE`, `MPNN` or `MLMPNN`.
-        data_dir: The folder of data sets, with `hiv/authors_ce/{gine,mpnn,ml_mpnn}.npz`.
+        data_dir: The folder of data sets, with `hiv/authors_ce/{gine,mpnn,ml_mpnn}.npz`; by default `APMAX_DATA`.
 
     Raises:
         FileNotFoundError: The weights are not in `data_dir`.
         RuntimeError: The network has other shapes.
     """
-    path = Path(data_dir) / "hiv" / "authors_ce" / _FILES[type(model)]
-    with np.load(path, allow_pickle=False) as arrays:
+    with np.load(locate(f"hiv/authors_ce/{_FILES[type(model)]}", data_dir), allow_pickle=False) as arrays:
         theirs = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
     model.load_state_dict(rename_authors_weights(type(model), theirs) | {"featuriser_version": _version(model)})
 
