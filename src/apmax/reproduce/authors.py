@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from apmax.data.sources import locate
+from apmax.data.download import locate
 from apmax.models.graphs import GINE, MLMPNN, MPNN, GraphNetwork
 
 HIDDEN = 32

@@ -77,15 +77,21 @@ def load_trial_data(trial: Trial, data_dir: str | PathLike[str] | None = None) -
     """
     data, folder = trial.data_set, None if data_dir is None else str(data_dir)
     if data.domain == "molecules":
-        return _load_molecules(data.source, data.task, trial.split, trial.model == "ml-mpnn", folder)
+        # The authors' ML-MPNN was trained on the descriptors of descriptastorus.
+        normalisation = "descriptastorus" if trial.scheme.from_authors else "quantiles"
+        return _load_molecules(data.source, data.task, trial.split, trial.model == "ml-mpnn", normalisation, folder)
     return _load_images(data.source, data.task, trial.seed, folder)
 
 
 @lru_cache(maxsize=4)
-def _load_molecules(name: str, task: str | None, split: str | None, levels: bool, data_dir: str | None) -> TrialData:
+def _load_molecules(
+    name: str, task: str | None, split: str | None, levels: bool, normalisation: str, data_dir: str | None
+) -> TrialData:
     from apmax.data.molecules import load_molecules
 
-    loaded = load_molecules(name, task, split=split, levels=levels, data_dir=data_dir, progress=False)
+    loaded = load_molecules(
+        name, task, split=split, levels=levels, normalisation=normalisation, data_dir=data_dir, progress=False
+    )
     return TrialData(loaded.train, loaded.valid, loaded.test)
 
 
