@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -124,6 +125,8 @@ def test_result_has_the_best_validation_epoch_and_the_best_test_value_of_all(tmp
     result = train_released(Network(), DATA, ReleasedStage(lr=0.05, batch_size=8, epochs=8), seed=0, folder=tmp_path)
     valid, test = ([record[f"{part}_auprc"] for record in result.records] for part in ("valid", "test"))
     assert result.epoch == valid.index(max(valid)) + 1
+    lines = (tmp_path / "released.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == result.records
     assert result.best_test == {"epoch": test.index(max(test)) + 1, "auprc": max(test)}
 
 

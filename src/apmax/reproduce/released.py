@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from apmax import metrics, validation
 from apmax.train import ConfigTable, predict, write_atomic
 
-RELEASED_CHECKPOINT = "released.pt"
+RELEASED_CHECKPOINT, RELEASED_RECORDS = "released.pt", "released.jsonl"
 _RowNumbers = npt.NDArray[np.int64]
 
 
@@ -180,7 +180,7 @@ def train_released(
         data: The parts `train`, `valid` and `test`.
         stage: The settings.
         seed: Seed of the new head and of the batches.
-        folder: The folder of the checkpoint, which is written after every epoch.
+        folder: The folder of the checkpoint and of the records as JSON lines, both written after every epoch.
         report: Called with (epochs done, epochs at most) after every epoch.
     """
     reset_head(model, seed)
@@ -195,6 +195,8 @@ def train_released(
         buffer = io.BytesIO()
         torch.save(training.state_dict(), buffer)
         write_atomic(path, buffer.getvalue())
+        lines = "".join(json.dumps(record) + "\n" for record in result.records)
+        write_atomic(folder / RELEASED_RECORDS, lines.encode())
         if report is not None:
             report(len(result.records), stage.epochs)
     return result
