@@ -5,7 +5,7 @@ tutorial on graph networks has the same): sigmoid scores, batches of 64 of which
 0.1, SOAP (Adam) with learning rate 1e-3 and weight decay 1e-5, 60 epochs, the rate divided by 10 after 30 and 45, and
 a new head (here both of its layers, as in the paper).
 
-LibAUC 2.0.1 is not a dependency: run this in an environment of its own that has torch, rdkit and libauc, with
+LibAUC 2.0.1 is not a dependency: run this in an environment of its own with torch, rdkit, pyarrow and libauc:
 
     APMAX_DATA=... PYTHONPATH=src:. python -m benchmarks.libauc_hiv --out libauc_hiv --seeds 0 1 2
 
