@@ -14,13 +14,10 @@ def sample(rows=300, shift=1.0, seed=0):
     return np.round(generator.normal(size=rows) + shift * labels, 1), labels
 
 
-@pytest.mark.parametrize(
-    ("scores", "low", "high"), [([4.0, 3.0, 2.0, 1.0], 0.5, 1.0), ([1.0, 2.0, 3.0, 4.0], 0.0, 1.0)]
-)
-def test_interval_of_a_perfect_or_reversed_ranking_of_few_rows_is_wide(scores, low, high):
+@pytest.mark.parametrize("scores", [[4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0]])
+def test_perfect_or_reversed_ranking_of_few_rows_has_a_wide_interval(scores):
     auroc = evaluate_scores(np.array(scores), np.array([1, 1, 0, 0])).auroc
-    assert 0 <= auroc.low <= low
-    assert 0.5 < auroc.high <= high
+    assert auroc.estimate in (auroc.low, auroc.high)
     assert auroc.high - auroc.low > 0.5
 
 
