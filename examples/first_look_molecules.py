@@ -170,9 +170,9 @@ def results_page(lines: list[dict[str, Any]]) -> str:
     ]
     for line in lines:
         test, chosen = line["test"], line["chosen"]
-        epoch_counts = f"{line['epochs']}" + (f" + {line['joint_epochs']}" if line["method"] == "default" else "")
+        num_epochs = f"{line['epochs']}" + (f" + {line['joint_epochs']}" if line["method"] == "default" else "")
         text.append(
-            f"| {line['data']} | {line['split']} | {line['seed']} | {line['model']} | {line['method']} | {epoch_counts} "
+            f"| {line['data']} | {line['split']} | {line['seed']} | {line['model']} | {line['method']} | {num_epochs} "
             f"| stage {chosen['stage'] + 1}, epoch {chosen['epoch']} | {chosen['smoothed_valid_ap']:.3f} "
             f"| {test['positives']} of {test['rows']:,} "
             f"| {interval_text(test['ap'])} | {interval_text(test['auprc'])} |"
