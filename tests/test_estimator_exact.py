@@ -15,7 +15,7 @@ from sklearn.metrics import average_precision_score
 
 from apmax.estimator import APClassifier
 from apmax.estimator.classifier import KINKED_SURROGATES
-from apmax.estimator.exact import (
+from apmax.committee.linear import (
     column_moments,
     fit_linear,
     hash_rows,
