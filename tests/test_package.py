@@ -23,6 +23,7 @@ CORE = [
     "lazy",
     "validation",
     "extras",
+    "folders",
     "surrogates",
     "exact",
     "functional",

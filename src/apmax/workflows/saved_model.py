@@ -6,11 +6,14 @@ results.json        validation and test metrics of the chosen model
 unreadable.csv      the rows that could not be read, if there were any
 contact-sheet.png   the best-ranked images, if the data are images
 model.pt            the weights; of an ensemble member-0/model.pt, member-1/model.pt, …
+manifest.json       the checksums of the files from which the model is loaded, written last
+.lock               held by the training
 (and the files of the trainer: config.toml, run.json, records.jsonl, checkpoint.pt)
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -25,6 +28,7 @@ from torch import nn
 
 from apmax import extras
 from apmax.data import RowSource, Targets
+from apmax.folders import FolderError, Manifest, read_manifest, write_manifest
 from apmax.train import Ensemble, predict, write_atomic
 from apmax.workflows.data_types import (
     DATA_TYPES,
@@ -34,9 +38,13 @@ from apmax.workflows.data_types import (
     data_type_of,
     encode_rows,
 )
-from apmax.workflows.job import Job, read_job, write_job
+from apmax.workflows.job import Job, job_from_toml, write_job
 
 FORMAT_VERSION = 3
+KIND = "model"
+"""The kind of folder in its manifest."""
+JOB_FILES = ("run.toml", "encoder.json")
+"""Files that are written before training."""
 Scores = npt.NDArray[np.float32]
 
 
@@ -182,7 +190,9 @@ def arrow_table(data: Any) -> Any:
 
 def save_job(folder: Path, job: Job, encoder: Encoder, targets: Targets) -> None:
     """Write all of a model's folder that is known before training."""
-    folder.mkdir(parents=True, exist_ok=True)
+    if read_started(folder) is not None:
+        # While the files are replaced, the manifest lists none of them.
+        write_manifest(folder, (), kind=KIND, complete=False)
     write_job(job, folder / "run.toml")
     content = {
         "version": FORMAT_VERSION,
@@ -191,10 +201,35 @@ def save_job(folder: Path, job: Job, encoder: Encoder, targets: Targets) -> None
         "encoder": encoder.to_table(),
     }
     write_atomic(folder / "encoder.json", (json.dumps(content, indent=1) + "\n").encode())
+    write_manifest(folder, JOB_FILES, kind=KIND, complete=False)
+
+
+def read_started(folder: Path) -> Manifest | None:
+    """Return the manifest of a training that was begun in a folder; None if there is none.
+
+    Raises:
+        FolderError: The manifest is damaged, or there are checkpoints and no manifest.
+    """
+    try:
+        return read_manifest(folder, kind=KIND)
+    except FileNotFoundError:
+        if any(folder.glob("checkpoint*.pt")) or any(folder.glob("member-*/checkpoint*.pt")):
+            raise FolderError(
+                f"{folder} is damaged or was not written by `apmax train`: it holds a checkpoint and no manifest.json"
+            ) from None
+        return None
+
+
+def weight_files(job: Job) -> list[str]:
+    """Return the files of weights below a model's folder."""
+    count = job.run.ensemble
+    return ["model.pt"] if count == 1 else [f"member-{number}/model.pt" for number in range(count)]
 
 
 def load_model(folder: str | os.PathLike[str], *, model: str | Callable[..., nn.Module] | None = None) -> SavedModel:
     """Return the model that `apmax train` left in a folder.
+
+    All files are compared with the checksums in manifest.json before any of them is parsed.
 
     Args:
         folder: The folder.
@@ -203,30 +238,54 @@ def load_model(folder: str | os.PathLike[str], *, model: str | Callable[..., nn.
 
     Raises:
         FileNotFoundError: There is no trained model, or its training is not finished.
-        ValueError: Another version of apmax or of the features, weights of another network, or a network of the
-            user's own and no `model`.
+        ValueError: A file is damaged or missing (`FolderError`), another version of apmax or of the features, weights
+            of another network, or a network of the user's own and no `model`.
     """
-    path = Path(folder)
-    if not (path / "encoder.json").exists():
-        raise FileNotFoundError(f"{folder} holds no model trained by `apmax train`")
-    content = json.loads((path / "encoder.json").read_text(encoding="utf-8"))
-    if content["version"] != FORMAT_VERSION:
-        age, advice = (
-            ("a newer", "upgrade apmax") if content["version"] > FORMAT_VERSION else ("an older", "train again")
-        )
-        raise ValueError(f"{folder} was written by {age} apmax: {advice}")
-    job = read_job(path / "run.toml")
+    manifest = read_manifest(folder, kind=KIND)
+    if not manifest.complete:
+        raise FileNotFoundError(f"the training in {folder} is not finished: continue it with resume=True")
+    manifest.verify()
+    encoder, targets = _read_encoder(manifest)
+    job = job_from_toml(manifest.read("run.toml"))
     builder = _trusted_builder(job, model, folder)
-    encoder = DATA_TYPES[content["kind"]].restore_encoder(content["encoder"])
-    count = job.run.ensemble
-    members = []
-    for place in [path] if count == 1 else [path / f"member-{number}" for number in range(count)]:
-        if not (place / "model.pt").exists():
-            raise FileNotFoundError(f"the training in {folder} is not finished: continue it with resume=True")
-        members.append(_load_network(job, encoder, place / "model.pt", builder))
-    network = members[0] if count == 1 else Ensemble(members)
+    members = [_load_network(job, encoder, manifest, name, builder) for name in weight_files(job)]
+    network = members[0] if len(members) == 1 else Ensemble(members)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return SavedModel(job, encoder, Targets.from_table(content["targets"]), network.eval().to(device))
+    return SavedModel(job, encoder, targets, network.eval().to(device))
+
+
+def _read_encoder(manifest: Manifest) -> tuple[Encoder, Targets]:
+    """Return the encoder and the targets in encoder.json.
+
+    Raises:
+        ValueError: Another version, or not the content that `save_job` writes.
+    """
+    file = manifest.folder / "encoder.json"
+    try:
+        content = json.loads(manifest.read("encoder.json"))
+    except RecursionError:
+        content = None
+    except ValueError as error:
+        if isinstance(error, FolderError):
+            raise
+        content = None
+    version = content.get("version") if isinstance(content, dict) else None
+    if not isinstance(version, int) or isinstance(version, bool):
+        raise ValueError(f"{file} was not written by apmax: it has no version")
+    if version != FORMAT_VERSION:
+        age, advice = ("a newer", "upgrade apmax") if version > FORMAT_VERSION else ("an older", "train again")
+        raise ValueError(f"{manifest.folder} was written by {age} apmax: {advice}")
+    kind = content.get("kind")
+    if kind not in DATA_TYPES:
+        raise ValueError(f"{file} was not written by apmax: kind must be one of {', '.join(DATA_TYPES)}, got {kind!r}")
+    part = "targets"
+    try:
+        targets = Targets.from_table(content["targets"])
+        part = "encoder"
+        return DATA_TYPES[kind].restore_encoder(content["encoder"]), targets
+    except (LookupError, TypeError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{file} was not written by apmax: its {part} cannot be read ({reason})") from None
 
 
 def _trusted_builder(
@@ -247,15 +306,19 @@ def _trusted_builder(
     return data_type.find_builder(name)
 
 
-def _load_network(job: Job, encoder: Encoder, file: Path, builder: Callable[..., nn.Module]) -> nn.Module:
+def _load_network(
+    job: Job, encoder: Encoder, manifest: Manifest, name: str, builder: Callable[..., nn.Module]
+) -> nn.Module:
+    content = manifest.read(name)
     network = data_type_of(job.data).build_model(encoder, job.model.name, job.model.options, builder=builder)
     try:
-        network.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
+        network.load_state_dict(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
     except Exception as error:  # the type that torch raises for a damaged file depends on its first bytes
         options = "".join(f", {key} = {value}" for key, value in job.model.options.items())
         lines = [line.strip() for line in str(error).splitlines()]
         reason = lines[min(1, len(lines) - 1)] if lines else type(error).__name__
         raise ValueError(
-            f"{file} does not hold the weights of the network in run.toml ({job.model.name}{options}): {reason}"
+            f"{manifest.folder / name} does not hold the weights of the network in run.toml "
+            f"({job.model.name}{options}): {reason}"
         ) from None
     return network
