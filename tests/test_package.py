@@ -40,6 +40,7 @@ LAYERS = [
     "train",
     "integrations",
     "blend",
+    "committee",
     "estimator",
     "workflows",
     "reproduce",

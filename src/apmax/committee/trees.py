@@ -42,7 +42,7 @@ class Boosting:
         Raises:
             ValueError: It is no LightGBM model.
         """
-        lightgbm = extras.load("lightgbm", "tables")
+        lightgbm = extras.load("lightgbm", "boosting")
         text = content.decode()
         if not text.startswith("tree\n"):
             raise ValueError("not a LightGBM model: its text begins otherwise")
@@ -78,7 +78,7 @@ def fit_boosting(
         seed: Seed of LightGBM.
         rounds: A fixed number of rounds on all rows instead of stopping.
     """
-    lightgbm = extras.load("lightgbm", "tables")
+    lightgbm = extras.load("lightgbm", "boosting")
     parameters = {
         "objective": "binary",
         "learning_rate": _LEARNING_RATE,
