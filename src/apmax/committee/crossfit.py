@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from apmax import extras, validation
 from apmax.blend import Blend, fit_blend
-from apmax.committee.calibration import PlattCurve, fit_platt
 from apmax.committee.features import Features, FittedFeatures
 from apmax.committee.leaderboard import Leaderboard, make_leaderboard
 from apmax.committee.members import FittedMember, FoldData, Member
 from apmax.data import k_fold, split_by_group, split_by_time, split_stratified
+from apmax.train import PlattCurve, fit_platt
 
 _Array = NDArray[np.float64]
 _RowNumbers = NDArray[np.int64]

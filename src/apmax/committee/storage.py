@@ -22,13 +22,13 @@ import numpy as np
 
 from apmax.blend import Blend
 from apmax.committee.arrays import arrays_from_bytes, arrays_to_bytes
-from apmax.committee.calibration import PlattCurve
 from apmax.committee.crossfit import Committee, FitResult, FitTask, FoldModels
 from apmax.committee.features import FEATURE_FORMATS
 from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, LossVerdict
 from apmax.committee.members import MEMBERS, Member
 from apmax.folders import FolderError, Manifest, read_manifest, write_atomic, write_manifest
 from apmax.metrics import Difference, Interval
+from apmax.train import PlattCurve
 
 KIND = "committee"
 CONTENT_FILE = "committee.json"

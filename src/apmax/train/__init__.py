@@ -5,6 +5,7 @@ bit for bit and give the same weights on any number of processes.
 """
 
 from apmax.folders import is_first_process, write_atomic
+from apmax.train.calibration import PlattCurve, fit_platt
 from apmax.train.checkpoints import load_checkpoint, previous_checkpoint, save_checkpoint
 from apmax.train.config import (
     Checkpoints,
@@ -55,6 +56,7 @@ __all__ = [
     "NotWrittenError",
     "Objective",
     "Optimizer",
+    "PlattCurve",
     "Record",
     "Result",
     "Run",
@@ -68,6 +70,7 @@ __all__ = [
     "config_to_table",
     "epochs",
     "fit",
+    "fit_platt",
     "format_record",
     "format_toml",
     "is_first_process",

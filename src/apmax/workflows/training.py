@@ -32,7 +32,16 @@ from apmax.workflows.job import Job, JobPlan, job_from_toml, plan_job
 from apmax.workflows.overrides import Overrides
 from apmax.workflows.prediction import unreadable_table, write_table
 from apmax.workflows.prepare import PreparedData, prepare_data
-from apmax.workflows.saved_model import JOB_FILES, KIND, SavedModel, read_started, save_job, weight_files
+from apmax.workflows.saved_model import (
+    CALIBRATION_FILE,
+    JOB_FILES,
+    KIND,
+    SavedModel,
+    read_started,
+    save_calibration,
+    save_job,
+    weight_files,
+)
 
 
 @dataclass(frozen=True)
@@ -131,7 +140,7 @@ def _train(
     model = SavedModel(job, prepared.encoder, prepared.targets, result.model)
     evaluated = _evaluate(model, prepared, result, folder)
     if first:
-        write_manifest(folder, (*JOB_FILES, *weight_files(job)), kind=KIND)
+        write_manifest(folder, (*JOB_FILES, CALIBRATION_FILE, *weight_files(job)), kind=KIND)
     return evaluated
 
 
@@ -195,6 +204,7 @@ def _evaluate(model: SavedModel, prepared: PreparedData, result: Result, folder:
     names, report = model.targets.names, RowReport()
     rows, scores, part = prepared.valid, model.score_dataset(prepared.data.valid), "validation"
     valid = evaluate_targets(scores, np.asarray(prepared.data.valid_labels), names)
+    model = model.calibrated(scores, np.asarray(prepared.data.valid_labels))
     test = None
     if prepared.test is not None:
         rows, part = prepared.test, "test"
@@ -205,6 +215,7 @@ def _evaluate(model: SavedModel, prepared: PreparedData, result: Result, folder:
     if is_first_process():
         content = {"valid": valid.to_table(), "test": None if test is None else test.to_table()}
         write_atomic(folder / "results.json", (json.dumps(content, indent=2) + "\n").encode())
+        save_calibration(folder, model)
         sheets = draw_contact_sheets(model, rows, scores, folder, part=part)
     count = model.job.run.ensemble
     members = [folder] if count == 1 else [folder / f"member-{number}" for number in range(count)]
