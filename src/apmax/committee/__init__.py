@@ -4,6 +4,7 @@ from apmax.committee.crossfit import Committee, FitResult, TrainingRows, fit_com
 from apmax.committee.features import ArrayFeatures, TableFeatures
 from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, LossVerdict
 from apmax.committee.members import MEMBERS, Member, find_members
+from apmax.committee.storage import load_committee, save_committee
 
 __all__ = [
     "MEMBERS",
@@ -18,4 +19,6 @@ __all__ = [
     "TrainingRows",
     "find_members",
     "fit_committee",
+    "load_committee",
+    "save_committee",
 ]
