@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from apmax import __version__
+from apmax.folders import sync_directory, write_beside
 from apmax.train.config import Checkpoints
 from apmax.train.errors import CheckpointError, NotWrittenError
 from apmax.validation import first_line
@@ -181,12 +182,12 @@ def write_checkpoint(path: Path, content: bytes | memoryview) -> None:
     After a crash at any moment, `path` or `previous_checkpoint(path)` is intact if one of them was. The exception is
     a file system without hard links on which the file at `path` was damaged before.
     """
-    written = _write_beside(path, content)
+    written = write_beside(path, content)
     former = _link_former(path) if path.exists() else None
     written.replace(path)
     if former is not None:
         former.replace(previous_checkpoint(path))
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def _link_former(path: Path) -> Path | None:
@@ -199,33 +200,6 @@ def _link_former(path: Path) -> Path | None:
         path.replace(previous_checkpoint(path))
         return None
     return former
-
-
-def write_atomic(path: Path, content: bytes | memoryview) -> None:
-    """Replace the file at `path` by `content`, completely or not at all."""
-    _write_beside(path, content).replace(path)
-    _sync_directory(path.parent)
-
-
-def _write_beside(path: Path, content: bytes | memoryview) -> Path:
-    """Write and sync `content` to a file beside `path` and return its path."""
-    beside = path.with_name(path.name + ".writing")
-    with beside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    return beside
-
-
-def _sync_directory(directory: Path) -> None:
-    """Wait until the directory's renames are on the disk, where the operating system supports that."""
-    if os.name == "nt":  # directories cannot be opened there
-        return
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class CheckpointWriter:
