@@ -1,7 +1,7 @@
 """Writer of the table of licences in docs/installation.md.
 
-`make licences` runs it. The dependencies are those of pyproject.toml, and theirs in turn; versions and licences come from
-the metadata of the packages that the environment has.
+`make licences` runs it. The dependencies are those of pyproject.toml, and theirs in turn; versions and licences come
+from the metadata of the packages that the environment has.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def licence_of(fields: metadata.PackageMetadata) -> str:
 
 
 def licence_table(uses: dict[str, list[str]]) -> list[str]:
-    """Return the lines of a Markdown table, direct dependencies first; packages that are not installed have no version."""
+    """Return the lines of a Markdown table, direct dependencies first; those not installed have no version."""
     lines = ["| package | version | licence | needed by |", "|---|---|---|---|"]
     for name in sorted(uses, key=lambda name: (uses[name][0].startswith(INDIRECT), name)):
         try:
