@@ -130,13 +130,13 @@ def test_without_checks_a_g_that_is_not_finite_is_never_written(surrogate, place
 
 
 @pytest.mark.filterwarnings("ignore:surrogate 'squared_hinge'")
-@pytest.mark.parametrize("scores", [SCORES + 1e25 * (1 - LABELS), 2e19 * SCORES.double()], ids=["float32", "float64"])
+@pytest.mark.parametrize("scores", [SCORES + 1e25 * (1 - LABELS), 2e20 * SCORES.double()], ids=["float32", "float64"])
 def test_without_checks_a_g_that_overflows_is_never_written(scores):
     loss = trained(surrogate="squared_hinge", validate=False)
     before = loss.u.clone()
     loss(scores, LABELS, ROWS)
     assert loss.u.isfinite().all()
-    assert torch.equal(loss.u[loss.u == before], before[loss.u == before])
+    assert (loss.u == before).all(1).any()
 
 
 @pytest.mark.filterwarnings("ignore:surrogate")
