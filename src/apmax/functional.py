@@ -229,7 +229,8 @@ def ap_objective(
     labels = validation.floating(labels)
     validation.binary(labels)
     validation.finite(scores.detach())
-    if not surrogate.bounded and bool(((scores < 0) | (scores > 1)).any()):
+    unbounded = not surrogate.bounded and bool(((scores < 0) | (scores > 1)).any())
+    if unbounded:
         warnings.warn(
             f"surrogate {surrogate.name!r} measures average precision on scores in [0, 1] only: "
             "pass scores.sigmoid(), or take 'smooth_step'",
@@ -240,14 +241,14 @@ def ap_objective(
     positive, negative = (labels == 1).double(), (labels == 0).double()
     if sample_weight is not None:
         weight = validation.weights(sample_weight, scores.shape[-1:])
-        weight = validation.relative_weights(weight)[0].to(positive)
+        weight = validation.rescaled_weights(weight)[0].to(positive)
         positive, negative = positive * weight, negative * weight
     index = positions_of_positives(positive)
     if index.shape[-1] == 0:
         raise ValueError("labels must hold at least one positive (1), got none")
     total_positive, total_negative = positive.sum(-1, keepdim=True), negative.sum(-1, keepdim=True)
     # Sums of an unbounded surrogate overflow float32 long before the scores do.
-    compared = scores if surrogate.bounded else scores.double()
+    compared = scores.double() if unbounded else scores
     anchors, anchor_weight = compared.gather(-1, index), positive.gather(-1, index)
     sums = pair_sums(compared, anchors, positive, negative, surrogate=surrogate, margin=margin, method=method).double()
     if not surrogate.bounded and not bool(sums.detach().isfinite().all()):

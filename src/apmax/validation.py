@@ -159,14 +159,14 @@ def weights(values: Any, shape: Sequence[int], name: str = "sample_weight") -> T
     return weight
 
 
-def relative_weights(weight: Tensor, *, span: float = 1e30, name: str = "sample_weight") -> tuple[Tensor, float]:
+def rescaled_weights(weight: Tensor, *, span: float = 1e30, name: str = "sample_weight") -> tuple[Tensor, float]:
     """Return checked weights divided by a power of two, which is exact, so that the largest lies in [1, 2); and it.
 
     Raises:
         ValueError: The largest weight is more than `span` times the smallest one above 0, which would be lost
             (the default leaves room for products in float32).
 
-    >>> relative_weights(torch.tensor([3.0, 12.0]))
+    >>> rescaled_weights(torch.tensor([3.0, 12.0]))
     (tensor([0.3750, 1.5000]), 8.0)
     """
     largest, smallest = weight.max(), weight[weight > 0].min()

@@ -66,7 +66,7 @@ class Loss(nn.Module, ABC):
         weight, self.weight_unit = None, 1.0
         if sample_weight is not None:
             weight = validation.weights(sample_weight, (self.num_rows,)).to(labels.device)
-            weight, self.weight_unit = validation.relative_weights(weight)
+            weight, self.weight_unit = validation.rescaled_weights(weight)
         self.register_buffer("row_weight", weight, persistent=False)
         positive, negative = class_weights(labels.mT if labels.ndim == 2 else labels, weight)
         total_positive = positive.sum(-1, dtype=torch.float64)
@@ -111,7 +111,7 @@ class Loss(nn.Module, ABC):
             self.check(scores.detach(), labels, index)
             if sample_weight is not None:
                 weight = validation.weights(sample_weight, scores.shape[:1])
-                validation.relative_weights(weight)
+                validation.rescaled_weights(weight)
         if torch.is_autocast_enabled(scores.device.type):
             with torch.autocast(scores.device.type, enabled=False):
                 return self.compute(self._batch(scores, labels, index, sample_weight))

@@ -106,7 +106,7 @@ def sample(scores: Any, labels: Any, sample_weight: Any = None, *, name: str = "
     weight, unit = None, 1.0
     if sample_weight is not None:
         weight = validation.weights(array(sample_weight, "sample_weight").double(), values.shape[:1])
-        weight, unit = validation.relative_weights(weight.to(values.device), span=_MAX_WEIGHT_RATIO)
+        weight, unit = validation.rescaled_weights(weight.to(values.device), span=_MAX_WEIGHT_RATIO)
     keys, truth = (-values.T.contiguous(), truth.T) if values.ndim == 2 else (-values, truth)
     return Sample(keys, truth, weight, unit)
 
