@@ -66,7 +66,7 @@ class AveragePrecision(nn.Module):
         self._scores.append(own_scores)
         self._labels.append(own_labels.clone())
         if batch.weight is not None:
-            self._weights.append(batch.weight.clone())
+            self._weights.append(batch.weight * batch.weight_unit)
 
     def compute(self) -> Tensor:
         """Return the average precision of all examples, a float64 scalar or (tasks,) values; NaN without positives.
