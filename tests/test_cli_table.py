@@ -135,7 +135,7 @@ def test_unseen_categories_and_missing_columns_are_reported(client_folder, tmp_p
     assert run("predict", client_folder / "run", tmp_path / "new.csv", "--out", tmp_path / "out.csv") == 0
     errors = capsys.readouterr().err
     assert "column 'income' is missing" in errors
-    assert "column 'city': 20 of 20 rows have a value that training had not: 'paris'" in errors
+    assert "column 'city': 20 of 20 rows have a value that is not in the training rows: 'paris'" in errors
 
 
 def test_run_file_repeats_the_training_bit_for_bit(client_folder, tmp_path):

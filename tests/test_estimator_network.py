@@ -9,8 +9,8 @@ from scipy import sparse
 from sklearn.metrics import average_precision_score
 from torch import nn
 
+from apmax.committee.network import ColumnScales, hold_out_rows, solver_stages
 from apmax.estimator import APClassifier
-from apmax.estimator.network import ColumnScales, hold_out_rows, solver_stages
 from apmax.losses import LOSSES
 from apmax.models.tables import Linear
 from apmax.train import Stage, fit_platt, table_recipe

@@ -24,6 +24,7 @@ from apmax import __version__
 from apmax.folders import sync_directory, write_beside
 from apmax.train.config import Checkpoints
 from apmax.train.errors import CheckpointError, NotWrittenError
+from apmax.validation import first_line
 
 FORMAT = "apmax checkpoint"
 VERSION = 1
@@ -131,7 +132,7 @@ def _verify_archive(file: IO[bytes]) -> None:
             irregular = [entry.filename for entry in archive.infolist() if not _is_regular(entry)]
     except Exception as error:
         # A damaged directory of the archive can make Python's reader fail in any way.
-        raise CheckpointError(f"is truncated or not a checkpoint ({_first_line(error)})") from None
+        raise CheckpointError(f"is truncated or not a checkpoint ({first_line(error)})") from None
     if damaged is not None or irregular:
         raise CheckpointError(f"is damaged: the record {damaged or irregular[0]} has changed since it was written")
 
@@ -149,7 +150,7 @@ def _read_state(file: IO[bytes]) -> dict[str, Any]:
         raise
     except Exception as error:
         # Whatever torch's restricted reader fails at, apmax did not write the file, and nothing was executed.
-        raise CheckpointError(f"was not written by apmax ({_first_line(error)})") from None
+        raise CheckpointError(f"was not written by apmax ({first_line(error)})") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CheckpointError(f"was not written by apmax: it lacks the mark {FORMAT!r}")
     version, state = content.get("version"), content.get("state")
@@ -163,10 +164,6 @@ def _read_state(file: IO[bytes]) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise CheckpointError(f"was not written by apmax: it has the mark {FORMAT!r} but no state")
     return state
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def previous_checkpoint(path: str | os.PathLike[str]) -> Path:
