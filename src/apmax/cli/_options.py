@@ -226,10 +226,10 @@ class JobOptions:
         others = {"data", "data_dir", "settings", "column", "target", *MODEL_KEYS, *OVERRIDES}
         data = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in others}
         data |= {**more, "columns": _column_types(self.column), "target": list(self.target) if self.target else None}
-        job["data"] = {**job.get("data", {}), **{name: value for name, value in data.items() if value is not None}}
+        job["data"] = _joined(job, "data", {name: value for name, value in data.items() if value is not None})
         model = {key: value for name, key in MODEL_KEYS.items() if (value := getattr(self, name)) is not None}
         if model:
-            job["model"] = {**job.get("model", {}), **model}
+            job["model"] = _joined(job, "model", model)
         allow_local_import(self.model)
         return job
 
@@ -283,6 +283,13 @@ def allow_local_import(model: str | None) -> None:
     """Let a model that is written module:callable be imported from the current folder, as `python -m` does."""
     if model is not None and ":" in model and "" not in sys.path:
         sys.path.insert(0, "")
+
+
+def _joined(job: dict[str, Any], name: str, values: dict[str, Any]) -> dict[str, Any]:
+    own = job.get(name, {})
+    if not isinstance(own, dict):
+        raise TypeError(f"{name} must be a table ([{name}]), got {own!r}")
+    return {**own, **values}
 
 
 def _column_types(columns: list[str] | None) -> dict[str, str] | None:

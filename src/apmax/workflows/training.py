@@ -27,6 +27,7 @@ from apmax.folders import (
 from apmax.train import Record, Result, fit
 from apmax.workflows.contact_sheets import draw_contact_sheets
 from apmax.workflows.data_types import Encoder, RowReport, data_type_of
+from apmax.workflows.data_types.base import LARGEST_NETWORK
 from apmax.workflows.evaluation import TargetEvaluations, evaluate_targets
 from apmax.workflows.job import Job, JobPlan, job_from_toml, plan_job
 from apmax.workflows.overrides import Overrides
@@ -124,6 +125,11 @@ def _train(
     job = plan.resolve(prepared.config, rows=prepared.train_rows, positives=prepared.train_positives)
     prior = prepared.train_positives / prepared.train_rows
     network, facts = build_job_network(job, prepared.encoder, prior=prior)
+    parameters = sum(each.numel() for each in network.parameters())
+    if parameters * job.run.ensemble > LARGEST_NETWORK:
+        raise ValueError(
+            f"ensemble: {job.run.ensemble:,} models of {parameters:,} parameters have more than {LARGEST_NETWORK:,}"
+        )
     if before is not None:
         _check_same_job(folder, before, job)
     if first and notify is not None:

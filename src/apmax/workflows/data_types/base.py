@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils.data import TensorDataset
 
 from apmax import extras, validation
@@ -33,6 +37,8 @@ from apmax.train import ConfigTable, Stage, check_known_key
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+LARGEST_NETWORK = 2 * 10**9
+"""Number of parameters that no network may exceed: job files and folders may be of unknown origin."""
 SPLITS = ("stratified", "random")
 """Splits that every data type knows."""
 
@@ -376,7 +382,8 @@ class DataType(ABC, Generic[Config]):
         """
         build = self.find_builder(name) if builder is None else builder
         self.check_options(name, options, build)
-        network = build(self.model_input(encoder), **options)
+        with limited_parameters(name, options):
+            network = build(self.model_input(encoder), **options)
         if not isinstance(network, nn.Module):
             raise TypeError(f"model: {name} must return a torch.nn.Module, got {type(network).__name__}")
         return network
@@ -406,6 +413,48 @@ class DataType(ABC, Generic[Config]):
     def with_fields(self, **fields: Any) -> Self:
         """Return the data type with other fields of its configuration."""
         return type(self)(replace(self.config, **fields))
+
+
+class _AllocationLimit(TorchFunctionMode):
+    """Raises before the tensors that are created inside have more than a number of elements in all."""
+
+    factories = (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn)
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.left = limit
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Count the elements of a new tensor."""
+        kwargs = kwargs or {}
+        if func in self.factories:
+            size = args[0] if args and isinstance(args[0], (tuple, list)) else args or kwargs.get("size", ())
+            self.left -= math.prod(each for each in size if isinstance(each, int))
+            if self.left < 0:
+                raise MemoryError
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def limited_parameters(name: str, options: Mapping[str, Any]) -> Iterator[None]:
+    """Turn what fails while a network is built into an error that names its options.
+
+    Raises:
+        ValueError: The network would have more than `LARGEST_NETWORK` parameters, or options are of another type.
+    """
+    given = ", ".join(f"{key} = {value!r}" for key, value in options.items())
+    try:
+        with _AllocationLimit(LARGEST_NETWORK):
+            yield
+    except MemoryError:
+        raise ValueError(
+            f"model: {name} with {given or 'these inputs'} would have more than {LARGEST_NETWORK:,} parameters"
+        ) from None
+    except (TypeError, RuntimeError, OverflowError) as error:
+        if is_import_path(name):  # the user's own code
+            raise
+        reason = validation.first_line(error)
+        raise ValueError(f"model: {name} with {given or 'these inputs'} cannot be built: {reason}") from None
 
 
 def is_import_path(model: str) -> bool:
