@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from math import comb, log2
+
 import numpy as np
 import pytest
 import torch
 
 Chem = pytest.importorskip("rdkit.Chem")
+
+from rdkit.Chem import Descriptors  # noqa: E402
 
 from apmax.data.molecules import descriptors  # noqa: E402
 from apmax.data.molecules.building import build_chunk  # noqa: E402
@@ -136,3 +140,20 @@ def test_unknown_descriptor_is_one_half_and_an_infinite_one_is_an_end():
     shares = descriptors.normalise(row)
     assert shares[0, 0] == 1
     assert (shares[0, 1:] == 0.5).all()
+
+
+@pytest.mark.parametrize("smiles", ["CCO", "C1CCCCC1", "CC(C)(C)CO", "CC.CCC", "[Na+].[Cl-]", "C" * 60])
+def test_information_content_without_odd_rings_is_rdkits(smiles):
+    molecule = parse_smiles(smiles)
+    expected = Descriptors.Ipc(molecule)
+    assert descriptors.information_content(molecule) == pytest.approx(expected, rel=1e-10)
+
+
+def test_information_content_of_a_long_chain_is_exact():
+    # A path of n atoms has n-k over k matchings of k bonds, which are the coefficients.
+    size = 260
+    counts = [comb(size - k, k) for k in range(size // 2 + 1)]
+    total = sum(counts)
+    entropy = -sum(count / total * log2(count / total) for count in counts)
+    values = descriptors.raw(parse_smiles("C" * size))
+    assert values[descriptors.NAMES.index("Ipc")] == pytest.approx(total * entropy, rel=1e-9)

@@ -16,27 +16,56 @@ from apmax import extras, validation
 from apmax.data.caching import cached_folder, ordered, with_progress
 from apmax.data.molecules import descriptors
 from apmax.data.molecules.cliques import JunctionTree, junction_tree
-from apmax.data.molecules.featurise import canonical_hash, featurise, parse_smiles
+from apmax.data.molecules.featurise import (
+    MAX_SMILES_LENGTH,
+    canonical_hash,
+    featurise,
+    largest_fragment,
+    parse_smiles,
+)
 from apmax.data.molecules.store import Array, Levels, Ragged, Store, narrow
 from apmax.data.molecules.vocabulary import ATOM_FIELDS, BOND_FIELDS, FEATURISER_VERSION
 from apmax.data.reading import ON_ERROR, UnreadableRow, describe_unreadable
 
+_SHOWN = 1_000
+"""Characters of an unreadable SMILES that are kept."""
 CHUNK = 512
 """Molecules per task of a process: many enough to make sending them cheap, few enough for the memory."""
 
 
 @dataclass(frozen=True)
 class MoleculeChunk:
-    """Some rows of a table: the molecules that RDKit reads, and the unreadable rows."""
+    """Some rows of a table.
+
+    Attributes:
+        store: The molecules that RDKit reads.
+        unreadable: The unreadable rows.
+        reduced: The number of molecules that were reduced to their largest fragment.
+    """
 
     store: Store
     unreadable: list[UnreadableRow]
+    reduced: int = 0
 
 
-def build_chunk(first: int, smiles: Sequence[str], *, levels: bool = False, identify: bool = True) -> MoleculeChunk:
-    """Read SMILES, the first of which is row `first` of its table.
+def build_chunk(
+    first: int,
+    smiles: Sequence[str],
+    *,
+    levels: bool = False,
+    identify: bool = True,
+    fragment: bool = False,
+    max_length: int = MAX_SMILES_LENGTH,
+) -> MoleculeChunk:
+    """Read SMILES; longer ones than `max_length` are unreadable.
 
-    Without `identify` the canonical SMILES, which identify duplicates, are not made: all identities are 0.
+    Args:
+        first: The row of the first of them in its table.
+        smiles: The SMILES.
+        levels: Cliques and descriptors as well; then molecules of more than `MAX_DESCRIPTOR_ATOMS` are unreadable.
+        identify: Make the canonical SMILES, which identify duplicates; otherwise all identities are 0.
+        fragment: Keep only the largest fragment of each molecule.
+        max_length: The most characters of a SMILES.
 
     >>> chunk = build_chunk(10, ["CCO", "C(C", "c1ccccc1"])
     >>> chunk.store.rows.tolist(), chunk.unreadable[0].row, chunk.unreadable[0].reason
@@ -52,12 +81,20 @@ def build_chunk(first: int, smiles: Sequence[str], *, levels: bool = False, iden
     sizes: list[tuple[int, int]] = []
     trees: list[JunctionTree] = []
     values: list[list[float]] = []
+    reduced = 0
     for row, text in enumerate(smiles, start=first):
         try:
-            molecule = parse_smiles(text)
+            molecule = parse_smiles(text, max_length=max_length)
+            whole = molecule
+            if fragment:
+                molecule = largest_fragment(whole)
+            if levels and molecule.GetNumAtoms() > descriptors.MAX_DESCRIPTOR_ATOMS:
+                most = descriptors.MAX_DESCRIPTOR_ATOMS
+                raise ValueError(f"{molecule.GetNumAtoms():,} atoms, more than {most:,}, which descriptors are made of")
         except ValueError as error:
-            unreadable.append(UnreadableRow(row, text, str(error)))
+            unreadable.append(UnreadableRow(row, _shortened(text), str(error)))
             continue
+        reduced += molecule is not whole
         graph = featurise(molecule)
         rows.append(row)
         identity.append(canonical_hash(molecule) if identify else 0)
@@ -80,7 +117,11 @@ def build_chunk(first: int, smiles: Sequence[str], *, levels: bool = False, iden
         identity=np.array(identity, dtype=np.uint64),
         levels=_levels(trees, values) if levels else None,
     )
-    return MoleculeChunk(store, unreadable)
+    return MoleculeChunk(store, unreadable, reduced)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _table(ids: dict[Any, int], width: int, dtype: Any) -> Array:
@@ -104,9 +145,19 @@ def _pairs(parts: Sequence[Sequence[tuple[int, int]]]) -> Ragged:
 
 
 def build_chunks(
-    smiles: Iterable[str], *, levels: bool = False, identify: bool = True, workers: int = 1, chunk: int = CHUNK
+    smiles: Iterable[str],
+    *,
+    levels: bool = False,
+    identify: bool = True,
+    fragment: bool = False,
+    max_length: int = MAX_SMILES_LENGTH,
+    workers: int = 1,
+    chunk: int = CHUNK,
 ) -> Iterator[MoleculeChunk]:
-    """Yield the chunks of a stream of SMILES in order; only a few are in memory at a time."""
+    """Yield the chunks of a stream of SMILES in order; only a few are in memory at a time.
+
+    The arguments are those of `build_chunk`, the number of processes, and the molecules of a chunk.
+    """
 
     def parts() -> Iterator[tuple[int, list[str]]]:
         rest, first = iter(smiles), 0
@@ -114,34 +165,40 @@ def build_chunks(
             yield first, part
             first += len(part)
 
-    return ordered(_Build(levels, identify), parts(), workers=workers)
+    return ordered(_Build(levels, identify, fragment, max_length), parts(), workers=workers)
 
 
 @dataclass(frozen=True)
 class _Build:
     levels: bool
     identify: bool
+    fragment: bool
+    max_length: int
 
     def __call__(self, part: tuple[int, list[str]]) -> MoleculeChunk:
-        return build_chunk(*part, levels=self.levels, identify=self.identify)
+        return build_chunk(*part, **vars(self))
 
 
 @dataclass(frozen=True)
 class Featurised:
-    """The molecules that RDKit reads, and the unreadable rows."""
+    """The molecules that RDKit reads, the unreadable rows, and how many were reduced to their largest fragment."""
 
     store: Store
     unreadable: list[UnreadableRow]
+    reduced: int = 0
 
 
-def molecule_cache_key(smiles: Sequence[str], *, levels: bool = False) -> str:
-    """Return the key of the cache of these SMILES, which depends on the texts, the featuriser and RDKit's version.
+def molecule_cache_key(
+    smiles: Sequence[str], *, levels: bool = False, fragment: bool = False, max_length: int = MAX_SMILES_LENGTH
+) -> str:
+    """Return the key of the cache of these SMILES, which depends on texts, options, featuriser and RDKit's version.
 
     >>> molecule_cache_key(["C", "CC"]) == molecule_cache_key(["CC", "C"])
     False
     """
     rdkit = extras.load("rdkit", "molecules").__version__
-    digest = blake2b(f"{FEATURISER_VERSION} {rdkit} {levels}".encode(), digest_size=16)
+    options = f"{levels} {fragment} {max_length} {descriptors.MAX_DESCRIPTOR_ATOMS}"
+    digest = blake2b(f"{FEATURISER_VERSION} {rdkit} {options}".encode(), digest_size=16)
     for text in smiles:
         digest.update(b"\n")
         digest.update(text.encode())
@@ -153,6 +210,8 @@ def featurise_all(
     cache: str | PathLike[str] | None = None,
     *,
     levels: bool = False,
+    fragment: bool = False,
+    max_length: int = MAX_SMILES_LENGTH,
     on_error: str = "skip",
     workers: int = 2,
     progress: bool | None = None,
@@ -162,7 +221,10 @@ def featurise_all(
     Args:
         smiles: One text per row.
         cache: The folder of caches; by default `cache_directory()`.
-        levels: Cliques and descriptors as well, for ML-MPNN. (Descriptors take 25 times as long as all else.)
+        levels: Cliques and descriptors as well, for ML-MPNN. (Descriptors take 25 times as long as all else, and
+            molecules of more than `MAX_DESCRIPTOR_ATOMS` (500) count as unreadable.)
+        fragment: Keep only the largest fragment of each molecule: salts and solvents are stripped.
+        max_length: The most characters of a SMILES (5,000); longer ones count as unreadable.
         on_error: "skip" to leave unreadable molecules out and report them, or "raise".
         workers: The number of processes that read; small lists are read by this one.
         progress: Show a progress bar; by default where the error stream is a terminal.
@@ -172,12 +234,18 @@ def featurise_all(
     """
     validation.choice("on_error", on_error, ON_ERROR)
     validation.whole("workers", workers, 1)
+    validation.whole("max_length", max_length, 1)
     if len(smiles) == 0:
         raise ValueError("smiles must hold at least one molecule, got none")
     workers = workers if len(smiles) > 2 * CHUNK else 1
     folder, unreadable = cached_folder(
-        f"molecules-{molecule_cache_key(smiles, levels=levels)}",
-        lambda folder: _write_store(folder, smiles, levels=levels, workers=workers, progress=progress),
+        f"molecules-{molecule_cache_key(smiles, levels=levels, fragment=fragment, max_length=max_length)}",
+        lambda folder: _write_store(
+            folder,
+            smiles,
+            build_chunks(smiles, levels=levels, fragment=fragment, max_length=max_length, workers=workers),
+            progress=progress,
+        ),
         cache,
     )
     message = describe_unreadable(unreadable, len(smiles), "molecules")
@@ -186,19 +254,22 @@ def featurise_all(
     store = Store.open(folder)
     if len(store) == 0:
         raise ValueError(f"smiles: no molecule could be read. {message}")
-    return Featurised(store, unreadable)
+    return Featurised(store, unreadable, int((folder / _REDUCED).read_text(encoding="utf-8")))
+
+
+_REDUCED = "reduced.txt"
 
 
 def _write_store(
-    folder: Path, smiles: Sequence[str], *, levels: bool, workers: int, progress: bool | None
+    folder: Path, smiles: Sequence[str], built: Iterator[MoleculeChunk], *, progress: bool | None
 ) -> list[UnreadableRow]:
     def size(chunk: MoleculeChunk) -> int:
         return len(chunk.store) + len(chunk.unreadable)
 
-    built = build_chunks(smiles, levels=levels, workers=workers)
     shown = with_progress(
         built, len(smiles), label="reading molecules", size=size, progress=progress, extra="molecules"
     )
     chunks = list(shown)
     Store.join([chunk.store for chunk in chunks]).save(folder)
+    (folder / _REDUCED).write_text(str(sum(chunk.reduced for chunk in chunks)), encoding="utf-8")
     return [item for chunk in chunks for item in chunk.unreadable]
