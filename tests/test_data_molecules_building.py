@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import time
 from dataclasses import fields
 
 import numpy as np
@@ -269,3 +270,12 @@ def test_scaffold_is_that_of_the_largest_fragment():
     salt = "CCCCCCCCCCCCCCCC(=O)[O-].c1cc[nH+]cc1"
     assert scaffolds([salt]) == ["c1cc[nH+]cc1"]
     assert scaffolds([salt], fragment=True) == [""]
+
+
+def test_scaffold_of_a_very_large_molecule_is_the_molecule_itself():
+    # RDKit takes the third power of the atoms in time: minutes for these.
+    started = time.perf_counter()
+    chain, ring = "C" * 4000, "C" * 4000 + "c1ccccc1"
+    assert scaffolds([chain, ring, "c1ccccc1" + "C" * 4000]) == ["", ring, ring]
+    assert time.perf_counter() - started < 10
+    assert scaffolds(["C" * 400 + "c1ccccc1"]) == ["c1ccccc1"]
