@@ -7,6 +7,7 @@ import json
 import pytest
 
 from commands import SHORT, SHORT_MOLECULES, run
+from model_folders import copy_model, renew_manifest
 from small_files import SMILES, read_csv, write_xy
 
 pytest.importorskip("rdkit")
@@ -159,11 +160,11 @@ def test_mistake_is_one_line_and_leaves_nothing(molecule_folder, tmp_path, capsy
 
 
 def test_model_of_other_features_is_refused(molecule_folder, tmp_path, capsys):
-    for name in ("run.toml", "encoder.json", "model.pt"):
-        (tmp_path / name).write_bytes((molecule_folder / "one" / name).read_bytes())
+    copy_model(molecule_folder / "one", tmp_path)
     facts = json.loads((tmp_path / "encoder.json").read_text())
     facts["encoder"]["featuriser"] += 1
     (tmp_path / "encoder.json").write_text(json.dumps(facts))
+    renew_manifest(tmp_path)
     assert run("predict", tmp_path, molecule_folder / "library.smi", "--out", tmp_path / "o.csv") == 1
     assert "of the featuriser" in capsys.readouterr().err
 

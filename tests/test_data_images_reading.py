@@ -159,7 +159,7 @@ def test_concurrent_writers_leave_one_whole_cache(tmp_path):
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-def test_loser_of_the_race_discards_its_own(tmp_path, monkeypatch):
+def test_second_writer_discards_its_own_copy(tmp_path, monkeypatch):
     files, folder = some_files(tmp_path), tmp_path / "cache"
 
     def overtaken(write, paths, *, workers):
@@ -177,6 +177,7 @@ class Deadly(WriteChunk):
         os._exit(1)
 
 
+@pytest.mark.slow
 def test_process_that_dies_is_an_error_and_no_hang(tmp_path, monkeypatch):
     monkeypatch.setattr(decoding, "CHUNK", 2)
     with pytest.raises(Exception, match="process"):

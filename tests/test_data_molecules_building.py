@@ -1,4 +1,4 @@
-"""Files of SMILES and their cache: whole or not at all, the same however it was built."""
+"""Stores built from SMILES and their cache: written atomically, the same for any chunks and processes."""
 
 from __future__ import annotations
 
@@ -63,6 +63,7 @@ def test_without_identities_nothing_else_is_different():
     assert [n for n, array in unknown.store._arrays() if not np.array_equal(array, arrays[n])] == ["identity"]
 
 
+@pytest.mark.slow
 def test_chunks_and_processes_do_not_change_the_store():
     whole = Store.join([chunk.store for chunk in build_chunks(SMILES)])
     by_two = Store.join([chunk.store for chunk in build_chunks(SMILES, chunk=2, workers=2)])
@@ -95,7 +96,7 @@ def test_concurrent_writers_leave_one_whole_cache(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_loser_of_the_race_discards_its_own(tmp_path, monkeypatch):
+def test_second_writer_discards_its_own_copy(tmp_path, monkeypatch):
     original = building.build_chunks
 
     def overtaken(smiles, **options):
@@ -136,6 +137,7 @@ def _die(item):
     return item
 
 
+@pytest.mark.slow
 def test_process_that_dies_is_an_error_and_no_hang():
     with pytest.raises(Exception, match="process"):
         list(ordered(_die, range(8), workers=2))

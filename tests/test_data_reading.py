@@ -27,7 +27,7 @@ from apmax.data import (
 TEXT = 'id,"a,b",c\n007,"x, y",\n8,"q""uote",1.10\n9,plain,"line\nbreak"\n'
 
 
-def test_csv_is_read_as_the_text_that_stands_there(tmp_path):
+def test_csv_columns_are_read_as_text(tmp_path):
     (tmp_path / "a.csv").write_text(TEXT)
     source = TableFile(tmp_path / "a.csv")
     assert source.columns == ["id", "a,b", "c"]
@@ -82,7 +82,7 @@ def test_chunks_are_all_rows_in_order(tmp_path, monkeypatch):
         assert pa.concat_tables(chunks).column("a").to_pylist() == rows.column("a").to_pylist()
 
 
-def test_only_the_asked_columns_are_read(tmp_path):
+def test_only_the_requested_columns_are_read(tmp_path):
     (tmp_path / "a.csv").write_text(TEXT)
     assert TableFile(tmp_path / "a.csv").read(["c", "id"]).column_names == ["c", "id"]
 
@@ -117,7 +117,7 @@ def test_file_that_is_not_there_is_named(tmp_path):
         TableFile(tmp_path / "b.csv")
 
 
-def test_failed_writing_leaves_what_stood_there(tmp_path):
+def test_failed_write_leaves_the_previous_file(tmp_path):
     (tmp_path / "t.csv").write_text("before")
 
     def write_half():

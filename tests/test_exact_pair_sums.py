@@ -1,4 +1,4 @@
-"""`pair_sums`: every method against loops and against the dense closed form, over all that scores may look like."""
+"""`pair_sums`: every method against loops and against the dense closed form, for many distributions of scores."""
 
 import numpy as np
 import pytest
@@ -225,7 +225,7 @@ def test_exponential_agrees_where_exponents_are_clamped_and_where_they_vanish():
 
 @pytest.mark.parametrize("name", [name for name in PIECEWISE if name != "squared_hinge"])
 @pytest.mark.parametrize("value", [1e30, -1e30, 1e200, -1e200])
-def test_an_absurd_score_leaves_the_other_anchors_alone(name, value):
+def test_an_extreme_score_does_not_change_the_sums_of_other_anchors(name, value):
     # Not so the squared hinge: its square of 1e200 is beyond a double.
     scores, _, positive, negative = problem(200, 20, seed=4)
     scores[0] = value

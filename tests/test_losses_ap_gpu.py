@@ -1,6 +1,6 @@
 """A training step of `APLoss` on a device: nothing waits for it, and every tensor is made where the inputs are.
 
-Where CUDA exists torch's own synchronisation debugger is the judge. Elsewhere the operations of a step are inspected,
+Where CUDA exists torch's own synchronisation debugger decides. Elsewhere the operations of a step are inspected,
 and the step runs on the "meta" device, where nothing can be read and nothing of another device may be mixed in.
 """
 

@@ -29,7 +29,7 @@ every_metric = pytest.mark.parametrize(("ours", "theirs"), PEERS.values(), ids=P
 
 
 def data(n=200, *, seed=0, prevalence=0.1, decimals=None):
-    """Return normal scores, tied by rounding if so wished, and labels with at least one of each class."""
+    """Return normal scores, tied by rounding on request, and labels with at least one of each class."""
     rng = np.random.default_rng(seed)
     labels = (rng.random(n) < prevalence).astype(np.int64)
     labels[:2] = 0, 1

@@ -162,7 +162,7 @@ def _fit_target(rows: _Rows, method: str, seed: int) -> tuple[Array, Array, Arra
     rows = _Rows((rows.scores - location) / scale, rows.labels, rows.weight, rows.groups)
     compared: Mapping[str, float] = {}
     if method != "auto":
-        chosen, reason = method, f"{method} was asked for"
+        chosen, reason = method, f"{method} was requested"
     elif rows.scores.shape[1] == 1:
         chosen, reason = "best", "there is one member"
     elif positives < FEWEST_POSITIVES:
@@ -243,12 +243,14 @@ def _greedy(rows: _Rows) -> Array:
             best, best_counts, since = ap[chosen], counts.copy(), 0
         if since >= _PATIENCE:
             break
-    return best_counts / best_counts.sum()
+    weights: Array = best_counts / best_counts.sum()
+    return weights
 
 
 def _best(rows: _Rows) -> Array:
     """Return weight 1 for the member with the highest average precision."""
-    return np.eye(rows.scores.shape[1])[int(np.argmax(rows.average_precision(rows.scores)))]
+    weights: Array = np.eye(rows.scores.shape[1])[int(np.argmax(rows.average_precision(rows.scores)))]
+    return weights
 
 
 def _exact(rows: _Rows) -> Array:

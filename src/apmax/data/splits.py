@@ -179,8 +179,8 @@ def k_fold(
     """Return k pairs of (training, held-out) rows; every row is held out once.
 
     Without groups every fold has its share (±1) of each class (of several targets: of each of the `strata`), and the
-    folds have equal sizes (±1). With groups no group is divided: those with the most positives are dealt first, each
-    to the fold with the fewest positives, so that every fold has positives if k groups have.
+    folds have equal sizes (±1). With groups no group is divided: those with the most positives are assigned first,
+    each to the fold with the fewest positives, so that every fold has positives if k groups have.
 
     Args:
         labels: (n,) or (n, targets).
@@ -202,7 +202,7 @@ def k_fold(
     fold = np.empty(len(labels), dtype=np.int64)
     if groups is None:
         classes = _equal_values(np.nan_to_num(labels, nan=-1) if labels.ndim == 1 else strata(labels))
-        # Dealt like cards, one class after the other, so that the sizes of the folds are equal as well.
+        # Round-robin, one class after the other, so that the sizes of the folds are equal as well.
         order = np.concatenate([generator.permutation(rows) for rows in classes])
         fold[order] = np.arange(len(order)) % k
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -188,9 +187,9 @@ def job_from_table(table: Mapping[str, Any]) -> Job:
     return Job(data, model, run_from_table({key: table[key] for key in table if key not in ("data", "model")}))
 
 
-def read_job(path: str | os.PathLike[str]) -> Job:
-    """Return the job of a run.toml file."""
-    return job_from_table(parse_toml(Path(path).read_text(encoding="utf-8")))
+def job_from_toml(content: bytes) -> Job:
+    """Return the job of the content of a run.toml file."""
+    return job_from_table(parse_toml(content.decode("utf-8")))
 
 
 def write_job(job: Job, path: Path) -> None:

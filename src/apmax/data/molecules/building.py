@@ -14,8 +14,14 @@ import numpy as np
 
 from apmax import extras, validation
 from apmax.data.caching import cached_folder, ordered, with_progress
-from apmax.data.molecules import descriptors
 from apmax.data.molecules.cliques import JunctionTree, junction_tree
+from apmax.data.molecules.descriptors import (
+    DESCRIPTOR_COUNT,
+    MAX_DESCRIPTOR_ATOMS,
+    NORMALISATIONS,
+    normalise_descriptors,
+    raw_descriptors,
+)
 from apmax.data.molecules.featurise import (
     MAX_SMILES_LENGTH,
     canonical_hash,
@@ -53,6 +59,7 @@ def build_chunk(
     smiles: Sequence[str],
     *,
     levels: bool = False,
+    normalisation: str = "quantiles",
     identify: bool = True,
     fragment: bool = False,
     max_length: int = MAX_SMILES_LENGTH,
@@ -63,6 +70,7 @@ def build_chunk(
         first: The row of the first of them in its table.
         smiles: The SMILES.
         levels: Cliques and descriptors as well; then molecules of more than `MAX_DESCRIPTOR_ATOMS` are unreadable.
+        normalisation: Of the descriptors, as in `featurise_all`.
         identify: Make the canonical SMILES, which identify duplicates; otherwise all identities are 0.
         fragment: Keep only the largest fragment of each molecule.
         max_length: The most characters of a SMILES.
@@ -88,9 +96,9 @@ def build_chunk(
             whole = molecule
             if fragment:
                 molecule = largest_fragment(whole)
-            if levels and molecule.GetNumAtoms() > descriptors.MAX_DESCRIPTOR_ATOMS:
-                most = descriptors.MAX_DESCRIPTOR_ATOMS
-                raise ValueError(f"{molecule.GetNumAtoms():,} atoms, more than {most:,}, which descriptors are made of")
+            atoms_found = molecule.GetNumAtoms()
+            if levels and atoms_found > MAX_DESCRIPTOR_ATOMS:
+                raise ValueError(f"{atoms_found:,} atoms, more than {MAX_DESCRIPTOR_ATOMS:,}, too many for descriptors")
         except ValueError as error:
             unreadable.append(UnreadableRow(row, _shortened(text), str(error)))
             continue
@@ -106,7 +114,7 @@ def build_chunk(
         )
         if levels:
             trees.append(junction_tree(molecule))
-            values.append(descriptors.raw(molecule))
+            values.append(raw_descriptors(molecule, normalisation=normalisation))
     counts = np.array(sizes, dtype=np.int64).reshape(-1, 2)
     store = Store(
         atom_rows=_table(atom_ids, len(ATOM_FIELDS), np.int32),
@@ -115,7 +123,7 @@ def build_chunk(
         bonds=Ragged.of(narrow(np.array(bonds, dtype=np.int64).reshape(-1, 3)), counts[:, 1]),
         rows=np.array(rows, dtype=np.int64),
         identity=np.array(identity, dtype=np.uint64),
-        levels=_levels(trees, values) if levels else None,
+        levels=_levels(trees, values, normalisation) if levels else None,
     )
     return MoleculeChunk(store, unreadable, reduced)
 
@@ -128,14 +136,15 @@ def _table(ids: dict[Any, int], width: int, dtype: Any) -> Array:
     return np.array(list(ids), dtype=dtype).reshape(-1, width)
 
 
-def _levels(trees: Sequence[JunctionTree], values: Sequence[Sequence[float]]) -> Levels:
+def _levels(trees: Sequence[JunctionTree], values: Sequence[Sequence[float]], normalisation: str) -> Levels:
     kinds = [kind for tree in trees for kind in tree.kinds]
     members = [[(clique, atom) for clique, atoms in enumerate(tree.members) for atom in atoms] for tree in trees]
+    table = np.array(values, dtype=np.float64).reshape(-1, DESCRIPTOR_COUNT)
     return Levels(
         cliques=Ragged.of(narrow(np.array(kinds, dtype=np.int64)), [len(tree.kinds) for tree in trees]),
         members=_pairs(members),
         tree=_pairs([tree.edges for tree in trees]),
-        descriptors=descriptors.normalise(np.array(values, dtype=np.float64).reshape(-1, descriptors.COUNT)),
+        descriptors=normalise_descriptors(table, normalisation=normalisation),
     )
 
 
@@ -148,6 +157,7 @@ def build_chunks(
     smiles: Iterable[str],
     *,
     levels: bool = False,
+    normalisation: str = "quantiles",
     identify: bool = True,
     fragment: bool = False,
     max_length: int = MAX_SMILES_LENGTH,
@@ -165,12 +175,13 @@ def build_chunks(
             yield first, part
             first += len(part)
 
-    return ordered(_Build(levels, identify, fragment, max_length), parts(), workers=workers)
+    return ordered(_Build(levels, normalisation, identify, fragment, max_length), parts(), workers=workers)
 
 
 @dataclass(frozen=True)
 class _Build:
     levels: bool
+    normalisation: str
     identify: bool
     fragment: bool
     max_length: int
@@ -189,7 +200,12 @@ class Featurised:
 
 
 def molecule_cache_key(
-    smiles: Sequence[str], *, levels: bool = False, fragment: bool = False, max_length: int = MAX_SMILES_LENGTH
+    smiles: Sequence[str],
+    *,
+    levels: bool = False,
+    normalisation: str = "quantiles",
+    fragment: bool = False,
+    max_length: int = MAX_SMILES_LENGTH,
 ) -> str:
     """Return the key of the cache of these SMILES, which depends on texts, options, featuriser and RDKit's version.
 
@@ -197,8 +213,8 @@ def molecule_cache_key(
     False
     """
     rdkit = extras.load("rdkit", "molecules").__version__
-    options = f"{levels} {fragment} {max_length} {descriptors.MAX_DESCRIPTOR_ATOMS}"
-    digest = blake2b(f"{FEATURISER_VERSION} {rdkit} {options}".encode(), digest_size=16)
+    options = f"{normalisation} {MAX_DESCRIPTOR_ATOMS}" if levels else "no levels"
+    digest = blake2b(f"{FEATURISER_VERSION} {rdkit} {options} {fragment} {max_length}".encode(), digest_size=16)
     for text in smiles:
         digest.update(b"\n")
         digest.update(text.encode())
@@ -210,6 +226,7 @@ def featurise_all(
     cache: str | PathLike[str] | None = None,
     *,
     levels: bool = False,
+    normalisation: str = "quantiles",
     fragment: bool = False,
     max_length: int = MAX_SMILES_LENGTH,
     on_error: str = "skip",
@@ -223,6 +240,7 @@ def featurise_all(
         cache: The folder of caches; by default `cache_directory()`.
         levels: Cliques and descriptors as well, for ML-MPNN. (Descriptors take 25 times as long as all else, and
             molecules of more than `MAX_DESCRIPTOR_ATOMS` (500) count as unreadable.)
+        normalisation: Of the descriptors: "quantiles", or "descriptastorus" for those of the package of this name.
         fragment: Keep only the largest fragment of each molecule: salts and solvents are stripped.
         max_length: The most characters of a SMILES (5,000); longer ones count as unreadable.
         on_error: "skip" to leave unreadable molecules out and report them, or "raise".
@@ -233,18 +251,22 @@ def featurise_all(
         ValueError: No molecule can be read, or any cannot with `on_error="raise"`.
     """
     validation.choice("on_error", on_error, ON_ERROR)
+    validation.choice("normalisation", normalisation, NORMALISATIONS)
     validation.whole("workers", workers, 1)
     validation.whole("max_length", max_length, 1)
     if len(smiles) == 0:
         raise ValueError("smiles must hold at least one molecule, got none")
     workers = workers if len(smiles) > 2 * CHUNK else 1
+    options: Any = {
+        "levels": levels,
+        "normalisation": normalisation,
+        "fragment": fragment,
+        "max_length": max_length,
+    }
     folder, unreadable = cached_folder(
-        f"molecules-{molecule_cache_key(smiles, levels=levels, fragment=fragment, max_length=max_length)}",
+        f"molecules-{molecule_cache_key(smiles, **options)}",
         lambda folder: _write_store(
-            folder,
-            smiles,
-            build_chunks(smiles, levels=levels, fragment=fragment, max_length=max_length, workers=workers),
-            progress=progress,
+            folder, smiles, build_chunks(smiles, **options, workers=workers), progress=progress
         ),
         cache,
     )

@@ -89,6 +89,7 @@ def read_molecules(
     largest_fragment: bool = False,
     cache: str | PathLike[str] | None = None,
     levels: bool = False,
+    normalisation: str = "quantiles",
     max_length: int = MAX_SMILES_LENGTH,
     on_error: str = "skip",
     workers: int = 2,
@@ -111,6 +112,7 @@ def read_molecules(
             salts and solvents are stripped, before duplicates are looked for.
         cache: As in `featurise_all`.
         levels: As in `featurise_all`.
+        normalisation: As in `featurise_all`.
         max_length: As in `featurise_all`.
         on_error: As in `featurise_all`.
         workers: As in `featurise_all`.
@@ -138,6 +140,7 @@ def read_molecules(
         largest_fragment=largest_fragment,
         cache=cache,
         levels=levels,
+        normalisation=normalisation,
         max_length=max_length,
         on_error=on_error,
         workers=workers,
@@ -154,6 +157,7 @@ def molecule_dataset(
     largest_fragment: bool = False,
     cache: str | PathLike[str] | None = None,
     levels: bool = False,
+    normalisation: str = "quantiles",
     max_length: int = MAX_SMILES_LENGTH,
     on_error: str = "skip",
     workers: int = 2,
@@ -171,6 +175,7 @@ def molecule_dataset(
         smiles,
         cache,
         levels=levels,
+        normalisation=normalisation,
         fragment=largest_fragment,
         max_length=max_length,
         on_error=on_error,
