@@ -237,3 +237,18 @@ def test_model_scores_every_row_and_every_parameter_gets_a_gradient(name):
     assert scores.shape == (3,)
     (scores * torch.arange(3)).sum().backward()
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in model.parameters())
+
+
+def test_column_of_lists_is_named_by_the_encoder():
+    encoder = TableEncoder.fit(pa.table({"city": ["a", "b", "a", "b"]}))
+    with pytest.raises(ValueError, match=r"column 'city': values of type list<.*> cannot be read as text"):
+        encoder.encode(pa.table({"city": [["a"], ["b"]]}))
+    with pytest.raises(ValueError, match="column 'x': values of type list"):
+        TableEncoder.fit(pa.table({"x": [["a"], ["b"]]}), roles={"x": "category"})
+
+
+def test_error_about_many_columns_names_a_few():
+    table = pa.table({f"c{k}": ["same"] * 3 for k in range(1000)})
+    with pytest.raises(ValueError, match=r"'c7' .*; and 992 more$") as caught:
+        TableEncoder.fit(table)
+    assert len(str(caught.value)) < 1000

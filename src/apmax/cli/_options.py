@@ -48,6 +48,23 @@ OnErrorOption = Annotated[
         rich_help_panel=DATA,
     ),
 ]
+DuplicatesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="keep|join|drop",
+        help="Rows of the same molecule: keep all (default); join to one row, contradictory labels left out; or keep "
+        "the first, contradictory molecules left out.",
+        rich_help_panel=DATA,
+    ),
+]
+LargestFragmentOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--largest-fragment",
+        help="Strip salts and solvents: keep the largest fragment of each molecule, also in predictions.",
+        rich_help_panel=DATA,
+    ),
+]
 OtherPathOption = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="The column of image files, if its name differs from training.")
 ]
@@ -191,6 +208,8 @@ class JobOptions:
     positive: PositiveOption = None
     column: ColumnOption = None
     smiles: SmilesOption = None
+    duplicates: DuplicatesOption = None
+    largest_fragment: LargestFragmentOption = None
     on_error: OnErrorOption = None
     kind: KindOption = None
     data_dir: DataDirOption = None

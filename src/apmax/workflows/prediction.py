@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from apmax import extras, validation
-from apmax.data import ON_ERROR, RowSource, UnreadableRow, open_writer
+from apmax.data import ON_ERROR, RowSource, UnreadableRow, check_writable, open_writer
 from apmax.workflows.contact_sheets import ContactSheet
 from apmax.workflows.data_types import RowReport
 from apmax.workflows.saved_model import SavedModel
@@ -74,6 +74,7 @@ def write_predictions(
     if top is not None:
         validation.whole("top", top, 1)
     validation.choice("on_error", on_error, ON_ERROR)
+    check_writable(file, source)
     report = RowReport(strict=on_error == "raise")
     ordered = sort or top is not None
     target = _target_number(model, by, needed=ordered or contact_sheet is not None)
@@ -194,11 +195,14 @@ class _RankBuckets:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.writers: dict[int, Any] = {}
+        self.column = RANK
 
     def add(self, table: Any, ranks: npt.NDArray[np.int64]) -> None:
         """Put rows into the buckets of their ranks."""
         bucket = ranks // BUCKET_ROWS
-        ranked = table.append_column(RANK, pa.array(ranks))
+        while self.column in table.column_names:  # every chunk has the same columns
+            self.column += "_"
+        ranked = table.append_column(self.column, pa.array(ranks))
         for number in np.unique(bucket):
             if number not in self.writers:
                 self.writers[number] = pa.ipc.new_file(self._path(number), ranked.schema)
@@ -210,8 +214,8 @@ class _RankBuckets:
             writer.close()
         for number in sorted(self.writers):
             with pa.ipc.open_file(self._path(number)) as file:
-                table = file.read_all().sort_by(RANK)
-            yield table.drop_columns([RANK]), table.column(RANK).to_numpy()
+                table = file.read_all().sort_by(self.column)
+            yield table.drop_columns([self.column]), table.column(self.column).to_numpy()
             self._path(number).unlink()
 
     def _path(self, number: int) -> Path:

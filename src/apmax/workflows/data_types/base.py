@@ -30,6 +30,7 @@ from apmax.data import (
     describe_unreadable,
     is_molecule_file,
     open_table,
+    parsing,
 )
 from apmax.data.tables import EncodingReport
 from apmax.train import ConfigTable, Stage, check_known_key
@@ -123,12 +124,14 @@ class RowReport(EncodingReport):
     Args:
         unreadable_rows: Rows that could not be read.
         strict: Raise at the first unreadable row.
+        reduced: Molecules that were reduced to their largest fragment.
         seconds: Time by activity.
         last: When the last activity ended.
     """
 
     unreadable_rows: list[UnreadableRow] = field(default_factory=list)
     strict: bool = False
+    reduced: int = 0
     seconds: dict[str, float] = field(default_factory=dict, compare=False)
     last: float = field(default_factory=time.perf_counter, compare=False)
 
@@ -157,7 +160,7 @@ class RowReport(EncodingReport):
         if rows and self.strict:
             first = rows[0]
             raise ValueError(
-                f'row {first.row} cannot be read: {first.value!r} ({first.reason}); on_error="skip" leaves it out'
+                f'row {first.row} cannot be read: {first.short_value!r} ({first.reason}); on_error="skip" leaves it out'
             )
         self.unreadable_rows += rows
 
@@ -170,6 +173,8 @@ class RowReport(EncodingReport):
         lines = super().lines()
         if self.unreadable_rows:
             lines.append(describe_unreadable(self.unreadable_rows, self.rows, most=most))
+        if self.reduced:
+            lines.append(f"{self.reduced:,} of {self.rows:,} molecules have several fragments: the largest is scored")
         return lines
 
 
@@ -347,7 +352,7 @@ class DataType(ABC, Generic[Config]):
 
     def nothing_readable(self, encoder: Any, rows: Sequence[UnreadableRow]) -> str:  # noqa: ARG002 - overridden
         """Return the error message for a file none of whose rows can be read."""
-        return f"none of {len(rows):,} rows can be read, such as {rows[0].value!r} ({rows[0].reason})"
+        return f"none of {len(rows):,} rows can be read, such as {rows[0].short_value!r} ({rows[0].reason})"
 
     def load_weights(self, network: nn.Module, path: str) -> str:
         """Load a file of pretrained weights into a new network and return a description."""
@@ -476,5 +481,7 @@ def column_texts(table: Any, column: str, argument: str) -> list[str]:
     if column not in table.column_names:
         names = ", ".join(map(repr, table.column_names[:12]))
         raise ValueError(f"{argument}: there is no column {column!r}; the columns are {names}")
-    text = table.column(column).cast(extras.load("pyarrow", "tables").string())
-    return [(cell or "").strip() for cell in text.to_pylist()]
+    try:
+        return parsing.cells(table.column(column))
+    except ValueError as error:
+        raise ValueError(f"{argument}: column {column!r}: {error}") from None

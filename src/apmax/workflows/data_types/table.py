@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from apmax.data import Labels
+from apmax.data import Labels, RowSource
 from apmax.data.images import ENDINGS
 from apmax.data.tables import TableEncoder, leaks
 from apmax.models.tables import MODELS, build_table_model
@@ -72,6 +72,22 @@ class TableType(DataType[TableData]):
         self.check_options(name, options, self.models[name])
         with limited_parameters(name, options):
             return build_table_model(name, self.model_input(encoder), prior=prior, **options)
+
+    def encoder_for(
+        self,
+        encoder: TableEncoder,
+        source: RowSource | None,
+        options: Mapping[str, Any],  # noqa: ARG002 - there are none
+    ) -> TableEncoder:
+        """Return the encoder.
+
+        Raises:
+            ValueError: A column of the source holds lists, structs, maps or bytes.
+        """
+        if source is not None:
+            for name in set(encoder.names).intersection(source.columns):
+                source.check_column(name, "data")
+        return encoder
 
     def suspicions(self, encoder: TableEncoder, table: Any, labels: Labels) -> list[str]:
         """Return a warning for each column that names image files, or that alone separates the classes."""
