@@ -6,7 +6,7 @@ results.json        validation and test metrics of the chosen model
 unreadable.csv      the rows that could not be read, if there were any
 contact-sheet.png   the best-ranked images, if the data are images
 model.pt            the weights; of an ensemble member-0/model.pt, member-1/model.pt, …
-(and the files of the trainer: config.toml, run.json, records.jsonl, checkpoint.pt)
+(and the files of the trainer: config.toml, run.json, records.jsonl, log.txt, checkpoint.pt)
 """
 
 from __future__ import annotations
