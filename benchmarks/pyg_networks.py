@@ -1,4 +1,4 @@
-"""The paper's graph networks in torch_geometric's layers: the oracle of ours, and the peer it is timed against."""
+"""The paper's graph networks in torch_geometric's layers or plain torch: reference of ours, and timed against them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GINEConv, NNConv, global_mean_pool
 
-from apmax.data.molecules.vocabulary import dense_atoms, dense_bonds
+from apmax.data.molecules import dense_atoms, dense_bonds
 
 
 class PygGINE(nn.Module):
@@ -109,6 +109,47 @@ class PygMPNN(nn.Module):
             "head.0.weight": self.head[0].weight.grad,
             "head.3.weight": self.head[3].weight.grad,
         }
+
+
+class PlainMLMPNN(nn.Module):
+    """The forward pass of our ML-MPNN with concatenation and `index_add`, on its own parameters."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, batch: Any) -> Tensor:
+        """Return the scores of a `MoleculeBatch`."""
+        net, dtype = self.network, self.network.dtype
+        source, target = batch.edge_index
+        of_atom, of_clique, of_bond = batch.batch, batch.clique_batch, batch.batch[target]
+        owners = (of_atom, of_bond, of_clique)
+        sizes = [torch.bincount(of, minlength=batch.num_graphs).clamp(min=1)[:, None].to(dtype) for of in owners]
+
+        def summed(values: Tensor, to: Tensor, count: int) -> Tensor:
+            return values.new_zeros(count, values.shape[1]).index_add_(0, to, values)
+
+        def means(*states: Tensor) -> list[Tensor]:
+            triples = zip(states, owners, sizes, strict=True)
+            return [summed(state, of, batch.num_graphs) / size for state, of, size in triples]
+
+        features = dense_bonds(batch.edge_attr, dtype)
+        x, e, c = net.atoms(dense_atoms(batch.x, dtype)), net.bonds(features), net.cliques(batch.cliques)
+        u = net.molecules(summed(features, of_bond, batch.num_graphs) / sizes[1])
+        for norms, layer in zip(net.norms, net.layers, strict=True):
+            x = norms.atoms(x / sizes[0][of_atom].sqrt())
+            e = norms.bonds(e / sizes[1][of_bond].sqrt())
+            c = norms.cliques(c / sizes[2][of_clique].sqrt())
+            u = norms.molecules(u)
+            e = layer.bonds(torch.cat([x[source], x[target], e, u[of_bond]], 1))
+            message = layer.messages(summed(torch.cat([x[source], e], 1), target, len(x)))
+            x = layer.atoms(torch.cat([x, message, u[of_atom]], 1))
+            inside = layer.clique_atoms(summed(x[batch.members[1]], batch.members[0], len(c)))
+            adjacent = layer.clique_neighbours(summed(c[batch.tree[0]], batch.tree[1], len(c)))
+            c = layer.cliques(torch.cat([inside, c, adjacent, u[of_clique]], 1))
+            u = layer.molecules(torch.cat([u, *means(x, e, c)], 1))
+        scores = net.head(torch.cat([net.last_norm(u), batch.descriptors.to(dtype)], 1))
+        return scores[:, 0] if scores.shape[1] == 1 else scores
 
 
 def graph_list(dataset: Any) -> list[Data]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
 Chem = pytest.importorskip("rdkit.Chem")
 
-from apmax.data.molecules import descriptors  # noqa: E402
 from apmax.data.molecules.building import build_chunk  # noqa: E402
 from apmax.data.molecules.dataset import MoleculeBatch  # noqa: E402
 from apmax.data.molecules.featurise import featurise, parse_smiles  # noqa: E402
@@ -103,36 +101,3 @@ def test_rdkit_writes_nothing_to_the_terminal(capfd):
     build_chunk(0, ["C(C", "CN(C)(C)(C)C", "c1cccc1"])
     out, err = capfd.readouterr()
     assert out == err == ""
-
-
-def test_there_are_200_descriptors_in_alphabetical_order():
-    assert len(set(descriptors.NAMES)) == 200
-    assert list(descriptors.NAMES) == sorted(descriptors.NAMES)
-
-
-def test_descriptors_are_shares_of_the_reference_population():
-    table = descriptors.normalise(
-        [descriptors.raw(parse_smiles(text)) for text in ("C", "CCO", "c1ccccc1C(=O)NCCN", "C" * 200)]
-    )
-    assert table.min() >= 0
-    assert table.max() <= 1
-    weight = table[:, descriptors.NAMES.index("MolWt")]
-    assert (np.diff(weight) >= 0).all()
-    assert weight[0] == 0
-    assert weight[-1] == 1
-
-
-def test_median_of_the_reference_is_normalised_to_one_half():
-    reference = np.load(descriptors.QUANTILES, allow_pickle=False)
-    for name in ("MolWt", "TPSA", "MolLogP"):
-        row = np.full((1, 200), np.nan)
-        row[0, descriptors.NAMES.index(name)] = reference[descriptors.NAMES.index(name), 50]
-        assert descriptors.normalise(row)[0, descriptors.NAMES.index(name)] == pytest.approx(0.5, abs=0.011)
-
-
-def test_unknown_descriptor_is_one_half_and_an_infinite_one_is_an_end():
-    row = np.full((1, 200), np.nan)
-    row[0, 0] = np.inf
-    shares = descriptors.normalise(row)
-    assert shares[0, 0] == 1
-    assert (shares[0, 1:] == 0.5).all()

@@ -1,6 +1,8 @@
-"""Our graph networks are torch_geometric's on the same weights: outputs and gradients."""
+"""Graph networks against torch_geometric's layers and plain torch on the same weights: outputs and gradients."""
 
 from __future__ import annotations
+
+import copy
 
 import pytest
 import torch
@@ -8,17 +10,16 @@ import torch
 pytest.importorskip("rdkit")
 pytest.importorskip("torch_geometric")
 
-from benchmarks.pyg_networks import PygGINE, PygMPNN, graph_list
+from benchmarks.pyg_networks import PlainMLMPNN, PygGINE, PygMPNN, graph_list
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 
-from apmax.data.molecules.building import build_chunk
-from apmax.data.molecules.dataset import MoleculeDataset
-from apmax.data.molecules.vocabulary import ATOM_WIDTH, BOND_WIDTH, dense_atoms, dense_bonds
-from apmax.models.graphs import GINE, MPNN
+from apmax.data.molecules import ATOM_WIDTH, BOND_WIDTH, MoleculeDataset, build_chunk, dense_atoms, dense_bonds
+from apmax.models.graphs import GINE, MLMPNN, MPNN
 from apmax.models.graphs import mpnn as mpnn_module
+from apmax.models.graphs.aggregation import segment_mean
 from apmax.models.graphs.gine import GINEConvolution
-from apmax.models.graphs.inputs import Graphs, Rows, mean_by
+from apmax.models.graphs.graph_batch import FeatureTable, GraphBatch
 
 SMILES = [
     "CCO",
@@ -75,7 +76,7 @@ def test_outputs_and_gradients_equal_torch_geometrics(data, graphs, kind, peer, 
 
 
 @pytest.mark.parametrize(("kind", "peer"), PAIRS)
-def test_equality_holds_to_twelve_digits_in_double_precision(data, graphs, kind, peer):
+def test_outputs_agree_to_eleven_digits_in_double_precision(data, graphs, kind, peer):
     torch.manual_seed(0)
     ours, theirs = kind(16).double(), peer(16, 1).double()
     theirs.take_weights(ours)
@@ -88,54 +89,77 @@ def test_equality_holds_to_twelve_digits_in_double_precision(data, graphs, kind,
     torch.testing.assert_close(found, theirs(Batch.from_data_list(doubles)), rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize("path", ["_by_group", "_all_pairs", "_by_feature"])
-def test_every_way_of_the_edge_convolution_is_the_same(data, monkeypatch, path):
+@pytest.mark.parametrize("training", [True, False])
+def test_ml_mpnn_equals_its_definition_in_plain_torch(training):
+    data = MoleculeDataset(build_chunk(0, SMILES, levels=True).store)
+    torch.manual_seed(0)
+    ours = MLMPNN(16, 2).double()
+    for parameter in ours.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    plain = PlainMLMPNN(copy.deepcopy(ours))
+    weight = torch.randn(len(data), 2, dtype=torch.float64)
+    for _ in range(2):
+        found = run(ours.train(training), batch_of(data), weight)
+        expected = run(plain.train(training), batch_of(data), weight)
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-11)
+    for (name, one), two in zip(ours.named_parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, two.grad, rtol=1e-8, atol=1e-10, msg=lambda m, n=name: f"{n}: {m}")
+    for one, two in zip(ours.buffers(), plain.buffers(), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("path", ["_messages_by_group", "_pair_table", "_messages_by_feature"])
+def test_all_code_paths_of_the_edge_convolution_agree(data, monkeypatch, path):
     torch.manual_seed(0)
     model = MPNN(16).double()
     expected = torch.autograd.grad(model(batch_of(data)).sum(), list(model.parameters()), allow_unused=True)
-    if path == "_by_feature":
-        monkeypatch.setattr(mpnn_module, "MOST_GROUPS", 0)
-        monkeypatch.setattr(mpnn_module.EdgeConvolution, "first", lambda self, g: self(g.atoms.spread(g.atoms.rows), g))
-    elif path == "_all_pairs":
+    if path == "_messages_by_feature":
+        monkeypatch.setattr(mpnn_module, "MAX_MATRICES", 0)
+        monkeypatch.setattr(
+            mpnn_module.EdgeConvolution, "forward_features", lambda self, g: self(g.atoms.gather(g.atoms.rows), g)
+        )
+    elif path == "_pair_table":
 
         def by_table(self, x, graphs):
             pair = graphs.source * len(graphs.bonds.rows) + graphs.bonds.index()
-            return self._all_pairs(x, graphs.bonds.rows).index_select(0, pair), graphs.target
+            return self._pair_table(x, graphs.bonds.rows).index_select(0, pair), graphs.target
 
-        monkeypatch.setattr(mpnn_module.EdgeConvolution, "_by_group", by_table)
+        monkeypatch.setattr(mpnn_module.EdgeConvolution, "_messages_by_group", by_table)
     found = torch.autograd.grad(model(batch_of(data)).sum(), list(model.parameters()), allow_unused=True)
     for one, two in zip(found, expected, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("kind", [GINE, MPNN])
-def test_no_molecules_have_no_scores(kind):
+def test_empty_batch_has_no_scores(kind):
     none = torch.zeros(0, dtype=torch.long)
-    atoms, bonds = (Rows(torch.zeros(0, width), none) for width in (ATOM_WIDTH, BOND_WIDTH))
+    atoms, bonds = (FeatureTable(torch.zeros(0, width), none) for width in (ATOM_WIDTH, BOND_WIDTH))
     model = kind(8).eval()
-    assert model.head(model.embed(Graphs(atoms, bonds, none, none, none, 0), None)).shape == (0, 1)
+    assert model.head(model.embed(GraphBatch(atoms, bonds, none, none, none, 0), None)).shape == (0, 1)
 
 
 def test_matrices_of_many_distinct_bonds_are_never_formed(monkeypatch):
-    layer, bonds = mpnn_module.EdgeConvolution(6, 5, 3), mpnn_module.MOST_GROUPS + 1
+    layer, bonds = mpnn_module.EdgeConvolution(6, 5, 3), mpnn_module.MAX_MATRICES + 1
     ends, batch = torch.arange(bonds), torch.zeros(bonds + 1, dtype=torch.long)
-    features = Rows(torch.randn(bonds, 3), None)
-    graphs = Graphs(Rows(torch.randn(bonds + 1, 6), None), features, ends, ends + 1, batch, 1)
-    expected = mean_by(layer(graphs.atoms.rows, graphs), batch, 1)
+    features = FeatureTable(torch.randn(bonds, 3), None)
+    graphs = GraphBatch(FeatureTable(torch.randn(bonds + 1, 6), None), features, ends, ends + 1, batch, 1)
+    expected = segment_mean(layer(graphs.atoms.rows, graphs), batch, 1)
     monkeypatch.setattr(layer.matrices, "forward", None)
-    torch.testing.assert_close(layer.pooled(graphs.atoms.rows, graphs), expected)
+    torch.testing.assert_close(layer.forward_mean(graphs.atoms.rows, graphs), expected)
 
 
 def few_bonds():
     """Return molecules of four and three atoms, between them one without atoms, and one of a single atom."""
     one, other = torch.tensor([[0, 1, 2, 3, 4, 5, 4, 0], [1, 2, 3, 0, 5, 6, 6, 2]])
-    bonds = Rows(torch.randn(2, 6, dtype=torch.float64), torch.tensor([0, 1, 0, 1, 0, 0, 1, 1]).repeat(2))
+    bonds = FeatureTable(torch.randn(2, 6, dtype=torch.float64), torch.tensor([0, 1, 0, 1, 0, 0, 1, 1]).repeat(2))
     batch = torch.tensor([0, 0, 0, 0, 2, 2, 2, 3])
-    return Graphs(Rows(batch[:, None], None), bonds, torch.cat([one, other]), torch.cat([other, one]), batch, 4)
+    return GraphBatch(
+        FeatureTable(batch[:, None], None), bonds, torch.cat([one, other]), torch.cat([other, one]), batch, 4
+    )
 
 
 @pytest.mark.parametrize("kind", [GINE, MPNN])
-def test_pooling_before_the_last_convolution_is_pooling_after_it(kind):
+def test_mean_of_the_last_convolution_equals_the_mean_over_atoms(kind):
     torch.manual_seed(0)
     graphs, x = few_bonds(), torch.randn(8, 6, dtype=torch.float64, requires_grad=True)
     if kind is GINE:
@@ -144,9 +168,9 @@ def test_pooling_before_the_last_convolution_is_pooling_after_it(kind):
         given = (x, graphs.bonds.rows, graphs)
     else:
         layer, given = mpnn_module.EdgeConvolution(6, 5, 6).double(), (x, graphs)
-    expected = mean_by(layer(*given), graphs.batch, 4)
-    layer.forward = None  # so that it cannot be what is compared with
-    found = layer.pooled(*given)
+    expected = segment_mean(layer(*given), graphs.batch, 4)
+    layer.forward = None  # forward_mean must not call it
+    found = layer.forward_mean(*given)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     assert not found[1].any()
     weight, inputs = torch.randn_like(found), [x, *layer.parameters()]

@@ -243,12 +243,14 @@ def _greedy(rows: _Rows) -> Array:
             best, best_counts, since = ap[chosen], counts.copy(), 0
         if since >= _PATIENCE:
             break
-    return best_counts / best_counts.sum()
+    weights: Array = best_counts / best_counts.sum()
+    return weights
 
 
 def _best(rows: _Rows) -> Array:
     """Return weight 1 for the member with the highest average precision."""
-    return np.eye(rows.scores.shape[1])[int(np.argmax(rows.average_precision(rows.scores)))]
+    weights: Array = np.eye(rows.scores.shape[1])[int(np.argmax(rows.average_precision(rows.scores)))]
+    return weights
 
 
 def _exact(rows: _Rows) -> Array:

@@ -50,12 +50,16 @@ class GridDataset:
 
 @dataclass(frozen=True)
 class GridNetwork:
-    """A network under the name that the tables use."""
+    """A network under the name that the tables use.
+
+    `revision` is raised when the network changes, so that its earlier results no longer count and are run again.
+    """
 
     name: str
     label: str
     domain: str
     network: str
+    revision: int = 1
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 

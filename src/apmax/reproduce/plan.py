@@ -17,8 +17,8 @@ from apmax.reproduce.grid import (
     candidate_settings,
     resolve_settings,
 )
-from apmax.reproduce.schemes import SCHEMES, Settings, Stages
-from apmax.train import stage_to_table
+from apmax.reproduce.schemes import SCHEMES, Scheme, Settings, Stages
+from apmax.train import config_to_table
 
 ResultLines = Mapping[str, Mapping[str, Any]]
 """Results by the keys of their trials."""
@@ -49,16 +49,20 @@ class Trial:
         """The entry of the network."""
         return self.grid.models[self.model]
 
+    @property
+    def scheme(self) -> Scheme:
+        """The training scheme of the method."""
+        return SCHEMES[self.grid.methods[self.method].scheme]
+
     @cached_property
     def stages(self) -> Stages:
         """The stages to train, without the first stage where that is a run of its own."""
-        method = self.grid.methods[self.method]
-        return SCHEMES[method.scheme].build(self.settings, method.loss)
+        return self.scheme.build(self.settings, self.grid.methods[self.method].loss)
 
     @cached_property
     def first(self) -> Trial | None:
         """The run whose best weights this one begins from: cross-entropy with the published settings."""
-        if not SCHEMES[self.grid.methods[self.method].scheme].from_first:
+        if not self.scheme.from_first:
             return None
         settings = resolve_settings(self.grid, self.data, self.model, "ce")
         return replace(self, method="ce", candidate=0, settings=settings)
@@ -100,10 +104,14 @@ class Trial:
             "network": self.network.network,
             **self.size,
             "seed": self.seed,
-            "stages": [stage_to_table(stage) for stage in self.stages],
+            "stages": [{"kind": stage.kind, **config_to_table(stage)} for stage in self.stages],
         }
+        if self.network.revision > 1:
+            table["revision"] = self.network.revision
+        if self.scheme.from_authors:
+            table["weights"] = "authors"
         if self.first is not None:
-            table["first"] = [stage_to_table(stage) for stage in self.first.stages]
+            table["first"] = [{"kind": stage.kind, **config_to_table(stage)} for stage in self.first.stages]
         if self.settings.get("recompute"):
             table["train_metrics"] = "full"
         return table

@@ -16,8 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from apmax import metrics
+from apmax.models.graphs import GraphNetwork
+from apmax.reproduce.authors import load_authors_weights
 from apmax.reproduce.grid import resolve_settings, tuned_settings
 from apmax.reproduce.plan import Trial
+from apmax.reproduce.released import RELEASED_CHECKPOINT, ReleasedStage, train_released
 from apmax.reproduce.schemes import Stages
 from apmax.train import (
     Checkpoints,
@@ -74,15 +77,21 @@ def load_trial_data(trial: Trial, data_dir: str | PathLike[str] | None = None) -
     """
     data, folder = trial.data_set, None if data_dir is None else str(data_dir)
     if data.domain == "molecules":
-        return _load_molecules(data.source, data.task, trial.split, trial.model == "ml-mpnn", folder)
+        # The authors' ML-MPNN was trained on the descriptors of descriptastorus.
+        normalisation = "descriptastorus" if trial.scheme.from_authors else "quantiles"
+        return _load_molecules(data.source, data.task, trial.split, trial.model == "ml-mpnn", normalisation, folder)
     return _load_images(data.source, data.task, trial.seed, folder)
 
 
 @lru_cache(maxsize=4)
-def _load_molecules(name: str, task: str | None, split: str | None, levels: bool, data_dir: str | None) -> TrialData:
+def _load_molecules(
+    name: str, task: str | None, split: str | None, levels: bool, normalisation: str, data_dir: str | None
+) -> TrialData:
     from apmax.data.molecules import load_molecules
 
-    loaded = load_molecules(name, task, split=split, levels=levels, data_dir=data_dir, progress=False)
+    loaded = load_molecules(
+        name, task, split=split, levels=levels, normalisation=normalisation, data_dir=data_dir, progress=False
+    )
     return TrialData(loaded.train, loaded.valid, loaded.test)
 
 
@@ -113,8 +122,9 @@ def trial_run_config(trial: Trial) -> Run:
     objective = Objective()
     if "surrogate" in options:
         objective = Objective(options["surrogate"], options["margin"], options["sigmoid"])
+    stages = tuple(stage for stage in trial.stages if not isinstance(stage, ReleasedStage))
     return Run(
-        stages=trial.stages,
+        stages=stages,
         seed=trial.seed,
         accelerator="cpu",
         train_metrics="full" if trial.settings.get("recompute") else "seen",
@@ -185,6 +195,11 @@ def _train(
     if trial.first is not None:
         weights = torch.load(workspace.run_folder(trial.first) / MODEL_FILE, weights_only=True)
         model.load_state_dict(weights)
+    if trial.scheme.from_authors:
+        assert isinstance(model, GraphNetwork)
+        load_authors_weights(model, workspace.data_dir)
+    if isinstance(trial.stages[0], ReleasedStage):
+        return _train_released(trial.stages[0], trial.seed, model, data, folder, report)
     most = _total_epoch(trial.stages, len(trial.stages), 0)
     records = epochs(model, (data.train, data.valid), trial_run_config(trial), directory=folder, resume=True)
     if trace:
@@ -203,6 +218,21 @@ def _train(
         "seconds": round(sum(record.seconds for record in finished), 1),
     }
     return {part: predict(model, getattr(data, part)) for part in ("valid", "test")}, facts
+
+
+def _train_released(
+    stage: ReleasedStage, seed: int, model: nn.Module, data: TrialData, folder: Path, report: ReportEpoch | None
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Train by the authors' released procedure; the facts include the best test AUPRC of all epochs."""
+    result = train_released(model, data, stage, seed=seed, folder=folder, report=report)
+    best = result.best_test
+    facts = {
+        "chosen": {"stage": 1, "epoch": result.epoch},
+        "epochs": len(result.records),
+        "best_test": {"epoch": best["epoch"], "auprc": round(best["auprc"], 6)},
+        "seconds": round(sum(record["seconds"] for record in result.records), 1),
+    }
+    return result.scores, facts
 
 
 def _total_epoch(stages: Stages, stage: int, epoch: int) -> int:
@@ -313,7 +343,8 @@ def is_missing_files(trial: Trial, workspace: Workspace, *, weights: bool) -> bo
 def remove_unneeded_files(trial: Trial, workspace: Workspace) -> None:
     """Remove the checkpoints of a finished trial, and its weights unless other runs begin from them."""
     folder = workspace.run_folder(trial)
-    for path in (folder / _CHECKPOINT_FILE, previous_checkpoint(folder / _CHECKPOINT_FILE)):
+    checkpoint = folder / _CHECKPOINT_FILE
+    for path in (checkpoint, previous_checkpoint(checkpoint), folder / RELEASED_CHECKPOINT):
         path.unlink(missing_ok=True)
     if trial.method != "ce":
         (folder / MODEL_FILE).unlink(missing_ok=True)

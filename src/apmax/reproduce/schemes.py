@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from apmax.reproduce.released import ReleasedStage
 from apmax.train import RECIPES, ExactHead, Optimizer, Sampler, Schedule, Stage
 
 Settings = dict[str, Any]
 """All settings of a run by name; `options` are the arguments of its loss."""
-Stages = tuple[Stage | ExactHead, ...]
+Stages = tuple[Stage | ExactHead | ReleasedStage, ...]
 _Builder = Callable[[Settings, str | None], Stages]
 
 
@@ -24,20 +25,22 @@ class Scheme(NamedTuple):
     Args:
         build: Returns the stages of a run from its settings and the name of its loss.
         from_first: Training begins from the best weights of the first stage, which is a run of its own.
+        from_authors: Training begins from the published first-stage weights of the paper's authors (HIV only).
     """
 
     build: _Builder
-    from_first: bool
+    from_first: bool = False
+    from_authors: bool = False
 
 
 SCHEMES: dict[str, Scheme] = {}
 
 
-def _scheme(name: str, *, from_first: bool = False) -> Callable[[_Builder], _Builder]:
+def _scheme(name: str, *, from_first: bool = False, from_authors: bool = False) -> Callable[[_Builder], _Builder]:
     """Return a decorator that adds a function to `SCHEMES`."""
 
     def register(build: _Builder) -> _Builder:
-        SCHEMES[name] = Scheme(build, from_first)
+        SCHEMES[name] = Scheme(build, from_first, from_authors)
         return build
 
     return register
@@ -122,6 +125,19 @@ def _averaged(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001
 def _head(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001
     """Return the training of the last layer alone by the exact objective."""
     return (ExactHead(keep=False),)
+
+
+@_scheme("authors_second", from_authors=True)
+def _authors_second(settings: Settings, loss: str | None) -> Stages:
+    """Return the second stage of the paper, to begin from the authors' weights; a new head where `new_head` is set."""
+    (stage,) = _second_stage(settings, loss)
+    return (Stage(**{**vars(stage), "reset": ("head",) if settings["new_head"] else ()}),)
+
+
+@_scheme("released", from_authors=True)
+def _released(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001
+    """Return the second stage of the authors' released code."""
+    return (ReleasedStage(**settings["released"]),)
 
 
 @_scheme("ensemble")

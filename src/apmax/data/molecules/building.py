@@ -14,8 +14,13 @@ import numpy as np
 
 from apmax import extras, validation
 from apmax.data.caching import cached_folder, ordered, with_progress
-from apmax.data.molecules import descriptors
 from apmax.data.molecules.cliques import JunctionTree, junction_tree
+from apmax.data.molecules.descriptors import (
+    DESCRIPTOR_COUNT,
+    NORMALISATIONS,
+    normalise_descriptors,
+    raw_descriptors,
+)
 from apmax.data.molecules.featurise import canonical_hash, featurise, parse_smiles
 from apmax.data.molecules.store import Array, Levels, Ragged, Store, narrow
 from apmax.data.molecules.vocabulary import ATOM_FIELDS, BOND_FIELDS, FEATURISER_VERSION
@@ -33,7 +38,14 @@ class MoleculeChunk:
     unreadable: list[UnreadableRow]
 
 
-def build_chunk(first: int, smiles: Sequence[str], *, levels: bool = False, identify: bool = True) -> MoleculeChunk:
+def build_chunk(
+    first: int,
+    smiles: Sequence[str],
+    *,
+    levels: bool = False,
+    normalisation: str = "quantiles",
+    identify: bool = True,
+) -> MoleculeChunk:
     """Read SMILES, the first of which is row `first` of its table.
 
     Without `identify` the canonical SMILES, which identify duplicates, are not made: all identities are 0.
@@ -69,7 +81,7 @@ def build_chunk(first: int, smiles: Sequence[str], *, levels: bool = False, iden
         )
         if levels:
             trees.append(junction_tree(molecule))
-            values.append(descriptors.raw(molecule))
+            values.append(raw_descriptors(molecule, normalisation=normalisation))
     counts = np.array(sizes, dtype=np.int64).reshape(-1, 2)
     store = Store(
         atom_rows=_table(atom_ids, len(ATOM_FIELDS), np.int32),
@@ -78,7 +90,7 @@ def build_chunk(first: int, smiles: Sequence[str], *, levels: bool = False, iden
         bonds=Ragged.of(narrow(np.array(bonds, dtype=np.int64).reshape(-1, 3)), counts[:, 1]),
         rows=np.array(rows, dtype=np.int64),
         identity=np.array(identity, dtype=np.uint64),
-        levels=_levels(trees, values) if levels else None,
+        levels=_levels(trees, values, normalisation) if levels else None,
     )
     return MoleculeChunk(store, unreadable)
 
@@ -87,14 +99,15 @@ def _table(ids: dict[Any, int], width: int, dtype: Any) -> Array:
     return np.array(list(ids), dtype=dtype).reshape(-1, width)
 
 
-def _levels(trees: Sequence[JunctionTree], values: Sequence[Sequence[float]]) -> Levels:
+def _levels(trees: Sequence[JunctionTree], values: Sequence[Sequence[float]], normalisation: str) -> Levels:
     kinds = [kind for tree in trees for kind in tree.kinds]
     members = [[(clique, atom) for clique, atoms in enumerate(tree.members) for atom in atoms] for tree in trees]
+    table = np.array(values, dtype=np.float64).reshape(-1, DESCRIPTOR_COUNT)
     return Levels(
         cliques=Ragged.of(narrow(np.array(kinds, dtype=np.int64)), [len(tree.kinds) for tree in trees]),
         members=_pairs(members),
         tree=_pairs([tree.edges for tree in trees]),
-        descriptors=descriptors.normalise(np.array(values, dtype=np.float64).reshape(-1, descriptors.COUNT)),
+        descriptors=normalise_descriptors(table, normalisation=normalisation),
     )
 
 
@@ -104,7 +117,13 @@ def _pairs(parts: Sequence[Sequence[tuple[int, int]]]) -> Ragged:
 
 
 def build_chunks(
-    smiles: Iterable[str], *, levels: bool = False, identify: bool = True, workers: int = 1, chunk: int = CHUNK
+    smiles: Iterable[str],
+    *,
+    levels: bool = False,
+    normalisation: str = "quantiles",
+    identify: bool = True,
+    workers: int = 1,
+    chunk: int = CHUNK,
 ) -> Iterator[MoleculeChunk]:
     """Yield the chunks of a stream of SMILES in order; only a few are in memory at a time."""
 
@@ -114,16 +133,17 @@ def build_chunks(
             yield first, part
             first += len(part)
 
-    return ordered(_Build(levels, identify), parts(), workers=workers)
+    return ordered(_Build(levels, normalisation, identify), parts(), workers=workers)
 
 
 @dataclass(frozen=True)
 class _Build:
     levels: bool
+    normalisation: str
     identify: bool
 
     def __call__(self, part: tuple[int, list[str]]) -> MoleculeChunk:
-        return build_chunk(*part, levels=self.levels, identify=self.identify)
+        return build_chunk(*part, levels=self.levels, normalisation=self.normalisation, identify=self.identify)
 
 
 @dataclass(frozen=True)
@@ -134,14 +154,15 @@ class Featurised:
     unreadable: list[UnreadableRow]
 
 
-def molecule_cache_key(smiles: Sequence[str], *, levels: bool = False) -> str:
+def molecule_cache_key(smiles: Sequence[str], *, levels: bool = False, normalisation: str = "quantiles") -> str:
     """Return the key of the cache of these SMILES, which depends on the texts, the featuriser and RDKit's version.
 
     >>> molecule_cache_key(["C", "CC"]) == molecule_cache_key(["CC", "C"])
     False
     """
     rdkit = extras.load("rdkit", "molecules").__version__
-    digest = blake2b(f"{FEATURISER_VERSION} {rdkit} {levels}".encode(), digest_size=16)
+    contents = f"{levels}" if normalisation == "quantiles" or not levels else f"{levels} {normalisation}"
+    digest = blake2b(f"{FEATURISER_VERSION} {rdkit} {contents}".encode(), digest_size=16)
     for text in smiles:
         digest.update(b"\n")
         digest.update(text.encode())
@@ -153,6 +174,7 @@ def featurise_all(
     cache: str | PathLike[str] | None = None,
     *,
     levels: bool = False,
+    normalisation: str = "quantiles",
     on_error: str = "skip",
     workers: int = 2,
     progress: bool | None = None,
@@ -163,6 +185,7 @@ def featurise_all(
         smiles: One text per row.
         cache: The folder of caches; by default `cache_directory()`.
         levels: Cliques and descriptors as well, for ML-MPNN. (Descriptors take 25 times as long as all else.)
+        normalisation: Of the descriptors: "quantiles", or "descriptastorus" for those of the package of this name.
         on_error: "skip" to leave unreadable molecules out and report them, or "raise".
         workers: The number of processes that read; small lists are read by this one.
         progress: Show a progress bar; by default where the error stream is a terminal.
@@ -171,13 +194,16 @@ def featurise_all(
         ValueError: No molecule can be read, or any cannot with `on_error="raise"`.
     """
     validation.choice("on_error", on_error, ON_ERROR)
+    validation.choice("normalisation", normalisation, NORMALISATIONS)
     validation.whole("workers", workers, 1)
     if len(smiles) == 0:
         raise ValueError("smiles must hold at least one molecule, got none")
     workers = workers if len(smiles) > 2 * CHUNK else 1
     folder, unreadable = cached_folder(
-        f"molecules-{molecule_cache_key(smiles, levels=levels)}",
-        lambda folder: _write_store(folder, smiles, levels=levels, workers=workers, progress=progress),
+        f"molecules-{molecule_cache_key(smiles, levels=levels, normalisation=normalisation)}",
+        lambda folder: _write_store(
+            folder, smiles, levels=levels, normalisation=normalisation, workers=workers, progress=progress
+        ),
         cache,
     )
     message = describe_unreadable(unreadable, len(smiles), "molecules")
@@ -190,12 +216,12 @@ def featurise_all(
 
 
 def _write_store(
-    folder: Path, smiles: Sequence[str], *, levels: bool, workers: int, progress: bool | None
+    folder: Path, smiles: Sequence[str], *, levels: bool, normalisation: str, workers: int, progress: bool | None
 ) -> list[UnreadableRow]:
     def size(chunk: MoleculeChunk) -> int:
         return len(chunk.store) + len(chunk.unreadable)
 
-    built = build_chunks(smiles, levels=levels, workers=workers)
+    built = build_chunks(smiles, levels=levels, normalisation=normalisation, workers=workers)
     shown = with_progress(
         built, len(smiles), label="reading molecules", size=size, progress=progress, extra="molecules"
     )

@@ -1,4 +1,4 @@
-"""The junction tree of a molecule: rings, bonds, bridged ring systems and branching atoms, joined to a tree."""
+"""Junction tree of a molecule: rings, bonds, bridged ring systems and branching atoms as the nodes of a tree."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ from apmax.data.molecules.featurise import chemistry
 RING, BOND, BRIDGED, ATOM = range(4)
 """The kinds of cliques, positions in `vocabulary.CLIQUE_KINDS`."""
 
-_STRONG = 99
+_REQUIRED = 99
+"""Weight of edges that the spanning tree must contain; larger than any number of shared atoms."""
 
 
 @dataclass(frozen=True)
 class JunctionTree:
-    """Cliques by kind and atoms, and the tree's edges (a forest where the molecule has several parts)."""
+    """Junction tree (a forest where the molecule has several components).
+
+    Attributes:
+        kinds: Kind of each clique.
+        members: Atoms of each clique.
+        edges: Pairs of adjacent cliques.
+    """
 
     kinds: list[int]
     members: list[tuple[int, ...]]
@@ -26,11 +33,11 @@ class JunctionTree:
 def junction_tree(molecule: Any) -> JunctionTree:
     """Return the tree decomposition of a molecule (Jin, Barzilay and Jaakkola 2018, section 2 and appendix).
 
-    Cliques are the rings of the smallest set, and every bond outside of rings. Rings with more than two atoms in
-    common are one bridged clique. An atom in which three bonds, two bonds and a ring, or three rings of more than four
-    atoms meet becomes a clique of its own, between them. The tree is a maximum spanning tree of the clique graph,
-    whose weights are the numbers of atoms in common. An atom without bonds is a clique as well, so that every atom
-    belongs to one.
+    Cliques are the rings of the symmetrised smallest set, and every bond outside of rings. Rings that share more than
+    two atoms are one bridged clique. An atom that is shared by three bonds, by two bonds and a ring, or by three rings
+    of more than four atoms becomes a clique of its own, adjacent to these. The tree is a maximum spanning tree of the
+    clique graph, whose edges are weighted by the number of shared atoms. An atom without bonds is a clique too, so
+    that every atom belongs to one.
 
     >>> tree = junction_tree(chemistry().MolFromSmiles("c1ccccc1CC"))
     >>> tree.kinds, tree.members[1:], tree.edges
@@ -43,11 +50,11 @@ def junction_tree(molecule: Any) -> JunctionTree:
         if not bond.IsInRing():
             kinds.append(BOND)
             members.append((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))
-    where: list[list[int]] = [[] for _ in range(molecule.GetNumAtoms())]
+    cliques_of: list[list[int]] = [[] for _ in range(molecule.GetNumAtoms())]
     for clique, atoms in enumerate(members):
         for atom in atoms:
-            where[atom].append(clique)
-    weights = _clique_graph(where, kinds, members)
+            cliques_of[atom].append(clique)
+    weights = _clique_graph(cliques_of, kinds, members)
     return JunctionTree(kinds, members, _spanning_tree(weights, len(kinds)))
 
 
@@ -56,21 +63,21 @@ def _merge_bridged(rings: list[set[int]]) -> list[tuple[set[int], int]]:
     for ring in rings:
         current, kind = set(ring), RING
         while True:
-            near = next((k for k, (other, _) in enumerate(merged) if len(other & current) > 2), None)
-            if near is None:
+            overlapping = next((k for k, (other, _) in enumerate(merged) if len(other & current) > 2), None)
+            if overlapping is None:
                 break
-            current |= merged.pop(near)[0]
+            current |= merged.pop(overlapping)[0]
             kind = BRIDGED
         merged.append((current, kind))
     return merged
 
 
 def _clique_graph(
-    where: list[list[int]], kinds: list[int], members: list[tuple[int, ...]]
+    cliques_of: list[list[int]], kinds: list[int], members: list[tuple[int, ...]]
 ) -> dict[tuple[int, int], int]:
-    """Return the weights of the clique graph; branching and lone atoms are added to `kinds` and `members`."""
+    """Return the edge weights of the clique graph; append branching and isolated atoms to `kinds` and `members`."""
     weights: dict[tuple[int, int], int] = {}
-    for atom, cliques in enumerate(where):
+    for atom, cliques in enumerate(cliques_of):
         bonds = sum(kinds[clique] == BOND for clique in cliques)
         rings = sum(len(members[clique]) > 4 for clique in cliques)
         branching = bonds > 2 or (bonds == 2 and len(cliques) > 2)
@@ -78,10 +85,10 @@ def _clique_graph(
             kinds.append(ATOM)
             members.append((atom,))
             for clique in cliques:
-                weights[clique, len(kinds) - 1] = 1 if branching else _STRONG
+                weights[clique, len(kinds) - 1] = 1 if branching else _REQUIRED
             continue
-        for one, two in combinations(cliques, 2):
-            weights[one, two] = len(set(members[one]) & set(members[two]))
+        for first, second in combinations(cliques, 2):
+            weights[first, second] = len(set(members[first]) & set(members[second]))
     return weights
 
 
@@ -95,9 +102,8 @@ def _spanning_tree(weights: dict[tuple[int, int], int], cliques: int) -> list[tu
         return clique
 
     edges = []
-    for one, two in sorted(weights, key=lambda edge: -weights[edge]):
-        first, second = root(one), root(two)
-        if first != second:
-            parent[first] = second
-            edges.append((one, two))
+    for first, second in sorted(weights, key=lambda edge: -weights[edge]):
+        if (root_of_first := root(first)) != (root_of_second := root(second)):
+            parent[root_of_first] = root_of_second
+            edges.append((first, second))
     return sorted(edges)

@@ -1,11 +1,10 @@
-"""The 200 RDKit 2D descriptors of a molecule, each as its share of a reference population below it.
+"""The 200 RDKit 2D descriptors of a molecule, normalised to [0, 1] by a cumulative distribution function.
 
-The paper's experiments took them from descriptastorus, which passes every descriptor through the cumulative
-distribution of a parametric family fitted to a large collection of compounds. Here the reference is the empirical
-distribution of the descriptor in 12,000 public compounds (4,000 each of MoleculeNet's HIV, MUV and Tox21, drawn without
-looking at labels): a fixed table of quantiles that comes with the package, so that a number never depends on the data
-set at hand. Both map to [0, 1] and are increasing; they differ most for counts that are nearly always zero, where no
-parametric family fits.
+The paper's experiments took them from the package descriptastorus, which fits a parametric distribution to every
+descriptor of a large collection of compounds. The default here, "quantiles", is the empirical distribution in 12,000
+public compounds (4,000 each of MoleculeNet's HIV, MUV and Tox21, drawn without regard to labels): a fixed table in the
+package, faster, and independent of the data set at hand. Both are increasing; they differ most for counts that are
+nearly always zero, where no parametric family fits. "descriptastorus" gives the numbers of that package, if installed.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from apmax import extras
+from apmax import extras, validation
 
 # fmt: off
-NAMES = (
+DESCRIPTOR_NAMES = (
     "BalabanJ", "BertzCT", "Chi0", "Chi0n", "Chi0v", "Chi1", "Chi1n", "Chi1v", "Chi2n", "Chi2v", "Chi3n",
     "Chi3v", "Chi4n", "Chi4v", "EState_VSA1", "EState_VSA10", "EState_VSA11", "EState_VSA2", "EState_VSA3",
     "EState_VSA4", "EState_VSA5", "EState_VSA6", "EState_VSA7", "EState_VSA8", "EState_VSA9", "ExactMolWt",
@@ -54,54 +53,67 @@ NAMES = (
     "fr_thiophene", "fr_unbrch_alkane", "fr_urea", "qed",
 )
 # fmt: on
-COUNT = len(NAMES)
-QUANTILES = Path(__file__).with_name("descriptor_quantiles.npy")
+DESCRIPTOR_COUNT = len(DESCRIPTOR_NAMES)
+NORMALISATIONS = ("quantiles", "descriptastorus")
 
-LARGEST = 1e30
-"""Some descriptors (Ipc) grow without bounds; beyond this all are alike."""
+QUANTILES = Path(__file__).with_name("descriptor_quantiles.npy")
+"""(200, 101), the percentiles of every descriptor in the reference compounds."""
+
+_LARGEST = 1e30
+"""Bound of descriptors that grow exponentially with the molecule (Ipc)."""
 
 Matrix = npt.NDArray[np.float64]
 
 
-def raw(molecule: Any) -> list[float]:
-    """Return the 200 descriptors of an RDKit molecule as RDKit gives them; NaN where it cannot.
+def raw_descriptors(molecule: Any, *, normalisation: str = "quantiles") -> list[float]:
+    """Return the 200 descriptors of an RDKit molecule before normalisation; NaN where RDKit fails.
+
+    descriptastorus counts `fr_unbrch_alkane` as RDKit did before 2024.03; all other descriptors are RDKit's own.
 
     >>> from apmax.data.molecules.featurise import parse_smiles
-    >>> round(raw(parse_smiles("CCO"))[NAMES.index("MolWt")], 3)
+    >>> round(raw_descriptors(parse_smiles("CCO"))[DESCRIPTOR_NAMES.index("MolWt")], 3)
     46.069
     """
-    return [_value(function, molecule) for function in _functions()]
+    return [_value(function, molecule) for function in _functions(normalisation)]
 
 
-def normalise(values: Sequence[Sequence[float]] | Matrix) -> npt.NDArray[np.float32]:
-    """Return raw descriptors (n, 200) as shares of the reference population below them, ties counted half.
+def normalise_descriptors(
+    values: Sequence[Sequence[float]] | Matrix, *, normalisation: str = "quantiles"
+) -> npt.NDArray[np.float32]:
+    """Return raw descriptors (n, 200) as cumulative probabilities in a reference population.
 
-    Between two quantiles the share is linear; beyond the reference it is 0 or 1; an unknown value (NaN) is 0.5.
+    Args:
+        values: Raw descriptors, of `raw_descriptors` with the same `normalisation`.
+        normalisation: "quantiles": the share of 12,000 reference compounds below the value, ties counted half, linear
+            between two percentiles; 0.5 for NaN. "descriptastorus": that package's fitted distributions; 0 for NaN.
 
     Raises:
-        ValueError: Not 200 columns.
+        ValueError: Not 200 columns, or an unknown normalisation.
+        ModuleNotFoundError: descriptastorus is needed and not installed.
     """
-    table = np.clip(np.asarray(values, dtype=np.float64), -LARGEST, LARGEST)
-    if table.ndim != 2 or table.shape[1] != COUNT:
-        raise ValueError(f"values must have shape (n, {COUNT}), got {table.shape}")
+    validation.choice("normalisation", normalisation, NORMALISATIONS)
+    table = np.clip(np.asarray(values, dtype=np.float64), -_LARGEST, _LARGEST)
+    if table.ndim != 2 or table.shape[1] != DESCRIPTOR_COUNT:
+        raise ValueError(f"values must have shape (n, {DESCRIPTOR_COUNT}), got {table.shape}")
+    if normalisation == "descriptastorus":
+        cdfs = _descriptastorus().cdfs
+        columns = [cdfs[name](table[:, column]) for column, name in enumerate(DESCRIPTOR_NAMES)]
+        shares: npt.NDArray[np.float32] = np.nan_to_num(np.stack(columns, axis=1)).astype(np.float32)
+        return shares
+    return _quantile_shares(table)
+
+
+def _quantile_shares(table: Matrix) -> npt.NDArray[np.float32]:
     shares = np.empty(table.shape, dtype=np.float32)
-    for column, quantiles in enumerate(_reference()):
-        levels = np.linspace(0.0, 1.0, len(quantiles))
-        of = table[:, column]
-        # Where quantiles repeat, the first is the share strictly below and the last the share up to: take the middle.
-        upper = np.interp(of, quantiles, levels)
-        lower = -np.interp(-of, -quantiles[::-1], -levels[::-1])
+    for column, quantiles in enumerate(_reference_quantiles()):
+        probabilities = np.linspace(0.0, 1.0, len(quantiles))
+        values = table[:, column]
+        # Where quantiles repeat, the share strictly below and the share up to the value differ: take the middle.
+        upper = np.interp(values, quantiles, probabilities)
+        lower = -np.interp(-values, -quantiles[::-1], -probabilities[::-1])
         shares[:, column] = (upper + lower) / 2
     shares[np.isnan(table)] = 0.5
     return shares
-
-
-def quantiles_of(values: Matrix, count: int = 101) -> npt.NDArray[np.float32]:
-    """Return the table that `normalise` reads, (200, count), from the raw descriptors of a reference population."""
-    bounded = np.clip(values, -LARGEST, LARGEST)
-    # Of observed values only: between 0 and 1 there is no count of atoms.
-    table = np.nanquantile(bounded, np.linspace(0, 1, count), axis=0, method="closest_observation")
-    return np.ascontiguousarray(table.T, dtype=np.float32)
 
 
 def _value(function: Callable[[Any], float], molecule: Any) -> float:
@@ -112,12 +124,20 @@ def _value(function: Callable[[Any], float], molecule: Any) -> float:
 
 
 @cache
-def _functions() -> list[Callable[[Any], float]]:
-    known = dict(extras.load("rdkit.Chem.Descriptors", "molecules").descList)
-    return [known[name] for name in NAMES]
+def _functions(normalisation: str) -> list[Callable[[Any], float]]:
+    if normalisation == "descriptastorus":
+        functions = _descriptastorus().RDKit2DNormalized().funcs
+    else:
+        functions = dict(extras.load("rdkit.Chem.Descriptors", "molecules").descList)
+    return [functions[name] for name in DESCRIPTOR_NAMES]
 
 
 @cache
-def _reference() -> Matrix:
+def _descriptastorus() -> Any:
+    return extras.load("descriptastorus.descriptors.rdNormalizedDescriptors", "descriptastorus")
+
+
+@cache
+def _reference_quantiles() -> Matrix:
     table: Matrix = np.load(QUANTILES, allow_pickle=False).astype(np.float64)
     return table

@@ -60,6 +60,7 @@ def read_molecules(
     positive: str | None = None,
     cache: str | PathLike[str] | None = None,
     levels: bool = False,
+    normalisation: str = "quantiles",
     on_error: str = "skip",
     workers: int = 2,
     progress: bool | None = None,
@@ -74,6 +75,7 @@ def read_molecules(
         positive: The value of the positives; may be None for such as 0/1, no/yes, inactive/active.
         cache: As in `featurise_all`.
         levels: As in `featurise_all`.
+        normalisation: As in `featurise_all`.
         on_error: As in `featurise_all`.
         workers: As in `featurise_all`.
         progress: As in `featurise_all`.
@@ -98,6 +100,7 @@ def read_molecules(
         targets=fitted,
         cache=cache,
         levels=levels,
+        normalisation=normalisation,
         on_error=on_error,
         workers=workers,
         progress=progress,
@@ -111,6 +114,7 @@ def molecule_dataset(
     targets: Targets | None = None,
     cache: str | PathLike[str] | None = None,
     levels: bool = False,
+    normalisation: str = "quantiles",
     on_error: str = "skip",
     workers: int = 2,
     progress: bool | None = None,
@@ -122,7 +126,15 @@ def molecule_dataset(
     Raises:
         ValueError: No molecule is left.
     """
-    found = featurise_all(smiles, cache, levels=levels, on_error=on_error, workers=workers, progress=progress)
+    found = featurise_all(
+        smiles,
+        cache,
+        levels=levels,
+        normalisation=normalisation,
+        on_error=on_error,
+        workers=workers,
+        progress=progress,
+    )
     store = found.store
     places = np.arange(len(store))
     own = np.empty((len(store), 0), np.float32) if labels is None else labels[store.rows]

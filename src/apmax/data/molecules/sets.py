@@ -133,6 +133,7 @@ def load_molecules(
     data_dir: str | PathLike[str] | None = None,
     cache: str | PathLike[str] | None = None,
     levels: bool = False,
+    normalisation: str = "quantiles",
     workers: int = 2,
     progress: bool | None = None,
     download: bool = False,
@@ -146,6 +147,7 @@ def load_molecules(
         data_dir: The folder of data sets; by default `APMAX_DATA`.
         cache: The folder of caches, as in `featurise_all`.
         levels: Cliques and descriptors as well, for ML-MPNN.
+        normalisation: Of the descriptors, as in `featurise_all`.
         workers: The number of processes that read molecules.
         progress: Show a progress bar; by default on a terminal.
         download: Download a missing csv from its public address, and check its content.
@@ -170,7 +172,15 @@ def load_molecules(
 
     path = locate(entry.file, data_dir, url=entry.url, verify=verify, download=download)
     rows = None if part in entry.drawn else load_split(locate(entry.split.format(part), data_dir))
-    data, report = read_molecules(path, targets=columns, cache=cache, levels=levels, workers=workers, progress=progress)
+    data, report = read_molecules(
+        path,
+        targets=columns,
+        cache=cache,
+        levels=levels,
+        normalisation=normalisation,
+        workers=workers,
+        progress=progress,
+    )
     rows = rows or Split.random(report.total, seed=entry.drawn[part])
     return MoleculeParts(
         train=data.at_table_rows(rows.train),

@@ -1,4 +1,4 @@
-"""What the graph networks share: how they are called, and the head."""
+"""Base class of the graph networks."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import torch
 from torch import Tensor, nn
 
 from apmax import validation
-from apmax.data.molecules.vocabulary import ATOM_WIDTH, BOND_WIDTH, FEATURISER_VERSION
-from apmax.models.graphs.inputs import Graphs, read_graphs
+from apmax.data.molecules import ATOM_WIDTH, BOND_WIDTH, FEATURISER_VERSION
+from apmax.models.graphs.graph_batch import GraphBatch, read_graph_batch
 
 
 class GraphNetwork(nn.Module, ABC):
     """A network over molecules: `model(batch)` or `model(x, edge_index, edge_attr, batch)`.
 
-    A batch is a `MoleculeBatch`, PyG's `Data` or `Batch`, or anything with these attributes. `x` and `edge_attr` are
-    whole numbers (categories of our featuriser) or floating features (dense one-hots, or your own).
-    `state_dict` carries the featuriser's version; weights of another version are refused.
+    A batch is a `MoleculeBatch`, PyG's `Data` or `Batch`, or any object with these attributes. `x` and `edge_attr` are
+    integers (categories of `apmax.data.molecules`) or floating-point features (dense one-hots, or your own).
+    `state_dict` holds the version of the featuriser; loading weights of another version raises ValueError.
 
     Args:
         hidden: Width of all layers.
         tasks: Outputs per molecule.
         atom_features: Width of dense atom features.
         bond_features: Width of dense bond features.
-        dropout: Between the head's two layers.
+        dropout: Dropout probability between the head's two layers.
 
     Returns:
         Scores (B,) of one task, (B, tasks) of several; raw, without a sigmoid.
@@ -56,10 +56,10 @@ class GraphNetwork(nn.Module, ABC):
     def forward(
         self, x: Any, edge_index: Tensor | None = None, edge_attr: Tensor | None = None, batch: Tensor | None = None
     ) -> Tensor:
-        """Return the scores of a batch."""
-        # In the precision of the weights, also where a trainer asks for a mixed one: sums over neighbours need it.
+        """Return the scores of a batch, (B,) or (B, tasks)."""
+        # No mixed precision: sums over neighbours need the precision of the weights.
         with torch.autocast(next(self.parameters()).device.type, enabled=False):
-            graphs = read_graphs(
+            graphs = read_graph_batch(
                 x, edge_index, edge_attr, batch, dtype=self.dtype, widths=(self.atom_features, self.bond_features)
             )
             scores: Tensor = self.head(self.embed(graphs, x))
@@ -67,11 +67,11 @@ class GraphNetwork(nn.Module, ABC):
 
     @abstractmethod
     def build(self) -> None:
-        """Make the layers, of the widths that the constructor has set, and `head`."""
+        """Create the layers and `head`; the widths are already attributes."""
 
     @abstractmethod
-    def embed(self, graphs: Graphs, given: Any) -> Tensor:
-        """Return what the head reads, (B, width); `given` is what the model was called with."""
+    def embed(self, graphs: GraphBatch, inputs: Any) -> Tensor:
+        """Return the input of the head, (B, width); `inputs` is the first argument of the call."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -79,16 +79,16 @@ class GraphNetwork(nn.Module, ABC):
         return next(self.parameters()).dtype
 
     def make_head(self, width: int) -> nn.Sequential:
-        """Return the two-layer head, which the second stage of training re-initialises."""
+        """Return the two-layer head, which a second training stage may reset."""
         return nn.Sequential(
             nn.Linear(width, self.hidden), nn.ReLU(), nn.Dropout(self.dropout), nn.Linear(self.hidden, self.tasks)
         )
 
 
 def _refuse_other_version(module: GraphNetwork, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    found = state.get(prefix + "featuriser_version")
-    if found is not None and int(found) != FEATURISER_VERSION:
+    version = state.get(prefix + "featuriser_version")
+    if version is not None and int(version) != FEATURISER_VERSION:
         raise ValueError(
-            f"these weights were trained with version {int(found)} of the featuriser, this apmax has "
+            f"these weights were trained with version {int(version)} of the featuriser, this apmax has "
             f"version {FEATURISER_VERSION}: train {type(module).__name__} again, or use the apmax that trained it"
         )

@@ -1,4 +1,4 @@
-"""GINE, the graph isomorphism network with bond features."""
+"""GINE, the graph isomorphism network with bond features (Hu et al. 2020)."""
 
 from __future__ import annotations
 
@@ -7,50 +7,52 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from apmax.models.graphs.aggregation import segment_mean_of_linear, segment_sum
 from apmax.models.graphs.base import GraphNetwork
-from apmax.models.graphs.inputs import Graphs, mean_of_linear, sum_by
+from apmax.models.graphs.graph_batch import GraphBatch
 
 
 class GINEConvolution(nn.Module):
-    """x_i ← W ((1 + ε) x_i + Σ_j relu(x_j + e_ij)) + b, with a trainable ε (Hu et al. 2020)."""
+    """x_i ← W ((1 + ε) x_i + Σ_j relu(x_j + e_ij)) + b, with a trainable ε."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
         self.eps = nn.Parameter(torch.zeros(()))
         self.linear = nn.Linear(width, hidden)
 
-    def forward(self, x: Tensor, bonds: Tensor, graphs: Graphs) -> Tensor:
-        """Return (N, hidden) from atoms (N, width) and the distinct rows of bonds (R, width)."""
+    def forward(self, x: Tensor, bonds: Tensor, graphs: GraphBatch) -> Tensor:
+        """Return (N, hidden) from atoms (N, width) and the distinct bonds' embeddings (R, width)."""
         out: Tensor = self.linear((1 + self.eps) * x + graphs.sum_at_targets(self._messages(x, bonds, graphs)))
         return out
 
-    def first(self, bonds: Tensor, graphs: Graphs) -> Tensor:
-        """Return the same of the graphs' own atom features.
+    def forward_features(self, bonds: Tensor, graphs: GraphBatch) -> Tensor:
+        """Return (N, hidden), the convolution of the atoms' input features.
 
-        A message depends on the kind of atom and the kind of bond alone, and of such pairs a batch has far fewer than
-        bonds: relu and the linear layer are applied once to each pair, and the results are looked up and summed.
+        A message depends only on the distinct atom and the distinct bond, and a batch has far fewer such pairs than
+        bonds: ReLU and the linear layer are applied once to each pair, then gathered and summed.
         """
         atoms = graphs.atoms
         pairs = len(atoms.rows) * len(bonds)
         if atoms.ids is None or pairs > len(graphs.source):
-            return self.forward(atoms.spread(atoms.rows), bonds, graphs)
+            return self.forward(atoms.gather(atoms.rows), bonds, graphs)
         table = (atoms.rows[:, None] + bonds).relu_().flatten(0, 1) @ self.linear.weight.T
         pair = atoms.ids.index_select(0, graphs.source) * len(bonds) + graphs.bonds.index()
         own = (1 + self.eps) * (atoms.rows @ self.linear.weight.T) + self.linear.bias
-        return atoms.spread(own).index_add_(0, graphs.target, table.index_select(0, pair))
+        return atoms.gather(own).index_add_(0, graphs.target, table.index_select(0, pair))
 
-    def pooled(self, x: Tensor, bonds: Tensor, graphs: Graphs) -> Tensor:
-        """Return the mean of `forward` over the atoms of each molecule, (B, hidden).
+    def forward_mean(self, x: Tensor, bonds: Tensor, graphs: GraphBatch) -> Tensor:
+        """Return (B, hidden), the mean of the convolution over the atoms of each molecule.
 
-        After the messages the layer is linear, and so they are summed by molecule, and its product is one for every
-        molecule instead of one for every atom.
+        The layer is linear in the sum of the messages: these are summed by molecule first, and the matrix product has
+        one row per molecule instead of one per atom.
         """
-        arrived = sum_by(self._messages(x, bonds, graphs), graphs.batch.index_select(0, graphs.target), graphs.count)
-        sums = (1 + self.eps) * sum_by(x, graphs.batch, graphs.count) + arrived
-        return mean_of_linear(self.linear, sums, graphs)
+        molecule = graphs.batch.index_select(0, graphs.target)
+        messages = segment_sum(self._messages(x, bonds, graphs), molecule, graphs.count)
+        sums = (1 + self.eps) * segment_sum(x, graphs.batch, graphs.count) + messages
+        return segment_mean_of_linear(self.linear, sums, graphs.batch)
 
-    def _messages(self, x: Tensor, bonds: Tensor, graphs: Graphs) -> Tensor:
-        return (x.index_select(0, graphs.source) + graphs.bonds.spread(bonds)).relu_()
+    def _messages(self, x: Tensor, bonds: Tensor, graphs: GraphBatch) -> Tensor:
+        return (x.index_select(0, graphs.source) + graphs.bonds.gather(bonds)).relu_()
 
 
 class GINE(GraphNetwork):
@@ -65,7 +67,7 @@ class GINE(GraphNetwork):
     """
 
     def build(self) -> None:
-        """Make the layers."""
+        """Create the layers."""
         hidden, atom_features, bond_features = self.hidden, self.atom_features, self.bond_features
         self.bonds_first = nn.Linear(bond_features, atom_features)
         self.bonds_later = nn.Linear(atom_features, hidden)
@@ -74,10 +76,10 @@ class GINE(GraphNetwork):
         self.third = GINEConvolution(hidden, hidden)
         self.head = self.make_head(hidden)
 
-    def embed(self, graphs: Graphs, given: Any) -> Tensor:  # noqa: ARG002
-        """Return the mean of each molecule's atoms, (B, hidden)."""
+    def embed(self, graphs: GraphBatch, inputs: Any) -> Tensor:  # noqa: ARG002
+        """Return (B, hidden), the mean of each molecule's atoms."""
         wide = self.bonds_first(graphs.bonds.rows)
         bonds = self.bonds_later(wide)
-        x = self.first.first(wide, graphs).relu_()
+        x = self.first.forward_features(wide, graphs).relu_()
         x = self.second(x, bonds, graphs).relu_()
-        return self.third.pooled(x, bonds, graphs)
+        return self.third.forward_mean(x, bonds, graphs)

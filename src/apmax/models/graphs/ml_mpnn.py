@@ -2,184 +2,281 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from apmax.data.molecules.descriptors import COUNT
-from apmax.data.molecules.vocabulary import CLIQUE_KINDS
+from apmax.data.molecules import CLIQUE_KINDS
+from apmax.data.molecules.descriptors import DESCRIPTOR_COUNT
+from apmax.models.graphs.aggregation import Adjacency, segment_mean
 from apmax.models.graphs.base import GraphNetwork
-from apmax.models.graphs.inputs import Graphs
-from apmax.models.graphs.levels import Level, Molecules
-from apmax.models.graphs.links import Links
-from apmax.models.graphs.looked_up import Kinds, LookedUp
+from apmax.models.graphs.graph_batch import GraphBatch
 
 LAYERS = 3
 
-State = Tensor | LookedUp
-States = tuple[State, State, State, Tensor]
-"""What a layer reads: atoms (N, h), bonds (E / 2, h), cliques (C, h), molecules (B, h)."""
-Updated = tuple[Tensor, Tensor, Tensor, Tensor]
-"""What it returns, written out."""
 
+@dataclass(frozen=True)
+class Level:
+    """The assignment of atoms, bonds or cliques to molecules.
 
-def along(links: Links, state: State) -> State:
-    """Return the sums of a state along links, in the form that it has."""
-    return state.along(links) if isinstance(state, LookedUp) else links.sum(state)
-
-
-class JoinedMLP(nn.Module):
-    """Two layers over several inputs side by side.
-
-    W [a, b, …] = W_a a + W_b b + …: an input that many rows share (a molecule's, an atom's) is multiplied once and
-    then looked up, and nothing is copied side by side.
+    Attributes:
+        pooling: Members → their molecules.
+        sizes: (B, 1) members of each molecule, 1 where there are none.
+        scale: (n, 1) the factor 1 / √size of the graph-size norm, of each member.
     """
 
-    def __init__(self, inputs: int, hidden: int) -> None:
+    pooling: Adjacency
+    sizes: Tensor
+    scale: Tensor
+
+    @classmethod
+    def from_pooling(cls, pooling: Adjacency, batch: Tensor, dtype: torch.dtype) -> Level:
+        """Return the level whose member i belongs to molecule `batch[i]`."""
+        sizes = pooling.degrees(dtype).clamp_(min=1)
+        return cls(pooling, sizes, sizes.rsqrt().index_select(0, batch))
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Return (B, h), the mean over each molecule's members, 0 where there are none."""
+        return self.pooling.sum(values).div_(self.sizes)
+
+    def broadcast(self, values: Tensor) -> Tensor:
+        """Return (n, h), each member's row of its molecule's values (B, h)."""
+        return self.pooling.transposed.sum(values)
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The levels of a batch and their adjacency.
+
+    Attributes:
+        atoms, bonds, cliques: The levels; bonds are directed, so that every bond of a molecule counts twice.
+        ends: Rows (2 i, 2 i + 1) for atom i as source and as target → directed bonds.
+        incoming: Directed bonds → their target atoms.
+        neighbours: Atoms → adjacent atoms.
+        members: Atoms → the cliques they belong to.
+        tree: Cliques → adjacent cliques of the junction tree.
+    """
+
+    atoms: Level
+    bonds: Level
+    cliques: Level
+    ends: Adjacency
+    incoming: Adjacency
+    neighbours: Adjacency
+    members: Adjacency
+    tree: Adjacency
+
+    @classmethod
+    def from_batch(cls, graphs: GraphBatch, batch: Any, dtype: torch.dtype) -> Topology:
+        """Return the topology of a `MoleculeBatch`.
+
+        Raises:
+            ValueError: The batch has no cliques or descriptors.
+        """
+        if getattr(batch, "cliques", None) is None or getattr(batch, "descriptors", None) is None:
+            raise ValueError("ML-MPNN needs cliques and descriptors: read the data set with levels=True")
+        source, target, atoms, count = graphs.source, graphs.target, graphs.num_atoms, graphs.count
+        bond = torch.arange(len(source), device=source.device)
+        bond_molecule = graphs.batch.index_select(0, target)
+        ends = torch.stack([2 * source, 2 * target + 1], dim=1).flatten()
+        cliques = len(batch.cliques)
+        return cls(
+            atoms=Level.from_pooling(Adjacency.from_segments(graphs.batch, count), graphs.batch, dtype),
+            bonds=Level.from_pooling(Adjacency.from_index(bond_molecule, count).transposed, bond_molecule, dtype),
+            cliques=Level.from_pooling(Adjacency.from_segments(batch.clique_batch, count), batch.clique_batch, dtype),
+            ends=Adjacency.from_pairs(ends, bond.repeat_interleave(2), senders=2 * atoms, receivers=len(bond)),
+            incoming=Adjacency.from_index(target, atoms).transposed,
+            neighbours=Adjacency.symmetric(source, target, atoms),
+            members=Adjacency.from_pairs(batch.members[1], batch.members[0], senders=atoms, receivers=cliques),
+            tree=Adjacency.symmetric(batch.tree[0], batch.tree[1], cliques),
+        )
+
+
+@dataclass(frozen=True)
+class States:
+    """Hidden states of all levels: atoms (N, h), directed bonds (E, h), cliques (C, h), molecules (B, h)."""
+
+    atoms: Tensor
+    bonds: Tensor
+    cliques: Tensor
+    molecules: Tensor
+
+
+class TwoLayerMLP(nn.Module):
+    """Linear → ReLU → linear; the input may be several blocks of the hidden width side by side.
+
+    As W [a, b, …] = W_a a + W_b b + …, callers multiply each block where it has the fewest rows (a molecule's state
+    once per molecule, an atom's once per atom) and add the products; the concatenation is never formed.
+    """
+
+    def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(inputs, hidden, hidden))
-        self.bias = nn.Parameter(torch.empty(hidden))
+        self.first = nn.Linear(width, hidden)
         self.second = nn.Linear(hidden, hidden)
-        self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Initialise the first layer as torch does a linear layer of all inputs side by side."""
-        bound = (self.weight.shape[0] * self.weight.shape[1]) ** -0.5
-        nn.init.uniform_(self.weight, -bound, bound)
-        nn.init.uniform_(self.bias, -bound, bound)
-
-    def forward(self, graph: Tensor, level: Level | None, *own: State) -> Tensor:
-        """Return (n, hidden) from a level's own inputs (n, hidden) and its molecules' (B, hidden)."""
-        out: Tensor = self.second(self.first(graph, level, *own))
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (n, hidden) from the concatenated input (n, width)."""
+        out: Tensor = self.second(self.first(x).relu_())
         return out
 
-    def first(self, graph: Tensor, level: Level | None, *own: State) -> Tensor:
-        """Return what the second layer reads, (n, hidden)."""
-        last, *weights = self.weight.unbind()
-        total = torch.addmm(self.bias, graph, last)
-        if level is not None:
-            total = level.molecules.back().sum(total)
-        for state, weight in zip(own, weights, strict=True):
-            if isinstance(state, LookedUp):
-                total = total.addmm_(state.shares, state.table @ weight)
-            else:
-                total = total.addmm_(state, weight)
-        return total.relu_()
+    def blocks(self) -> tuple[Tensor, ...]:
+        """Return the weights of the first layer by input block, each (h, hidden) to multiply from the right."""
+        blocks: tuple[Tensor, ...] = self.first.weight.T.split(self.second.in_features)
+        return blocks
 
 
-class Norms(nn.Module):
-    """Graph-size norm and batch norm of atoms, bonds and cliques, batch norm of the molecule; then ReLU."""
+class LevelNorms(nn.Module):
+    """Graph-size norm (division by √members) of atoms, bonds and cliques, and batch norm of all four levels."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
-        self.levels = nn.ModuleList(nn.BatchNorm1d(hidden) for _ in range(3))
-        self.graph = nn.BatchNorm1d(hidden)
+        self.atoms = nn.BatchNorm1d(hidden)
+        self.bonds = nn.BatchNorm1d(hidden)
+        self.cliques = nn.BatchNorm1d(hidden)
+        self.molecules = nn.BatchNorm1d(hidden)
 
-    def forward(self, states: Updated, of: Molecules) -> Updated:
-        """Return the four levels' normalised states; the given ones are overwritten."""
-        levels = zip(self.levels, (of.atoms, of.bonds, of.cliques), states, strict=False)
-        atoms, bonds, cliques = (norm(level.scale_(state)).relu_() for norm, level, state in levels)
-        return atoms, bonds, cliques, self.graph(states[3]).relu_()
-
-    def begin(self, kinds: tuple[Kinds, Kinds, Kinds], graph: Tensor) -> States:
-        """Return those of the states that all begins with, in which atoms, bonds and cliques are of few kinds."""
-        atoms, bonds, cliques = (kind.normalised(norm) for kind, norm in zip(kinds, self.levels, strict=True))
-        return atoms, bonds, cliques, self.graph(graph)
+    def forward(self, states: States, topology: Topology) -> States:
+        """Return the normalised states."""
+        return States(
+            self.atoms(states.atoms * topology.atoms.scale),
+            self.bonds(states.bonds * topology.bonds.scale),
+            self.cliques(states.cliques * topology.cliques.scale),
+            self.molecules(states.molecules),
+        )
 
 
 class MultiLevelLayer(nn.Module):
-    """One round: bonds, then atoms, then cliques, then the molecule, each from the others as they are by then."""
+    """One update of all levels, each from the states of the others as already updated.
+
+    With x atoms, e_rc the directed bond r → c, c cliques, u the molecule and [·] concatenation:
+
+        e_rc ← bonds([x_r, x_c, e_rc, u])
+        x_c  ← atoms([x_c, messages(Σ_r [x_r, e_rc]), u])
+        c    ← cliques([clique_atoms(Σ_{i in c} x_i), c, clique_neighbours(Σ adjacent cliques), u])
+        u    ← molecules([u, mean x, mean e, mean c])
+    """
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
-        self.bonds = JoinedMLP(3, hidden)
-        self.atoms = JoinedMLP(3, hidden)
-        self.cliques = JoinedMLP(3, hidden)
-        self.graph = JoinedMLP(4, hidden)
+        self.bonds = TwoLayerMLP(4 * hidden, hidden)
+        self.messages = TwoLayerMLP(2 * hidden, hidden)
+        self.atoms = TwoLayerMLP(3 * hidden, hidden)
+        self.clique_atoms = TwoLayerMLP(hidden, hidden)
+        self.clique_neighbours = TwoLayerMLP(hidden, hidden)
+        self.cliques = TwoLayerMLP(4 * hidden, hidden)
+        self.molecules = TwoLayerMLP(4 * hidden, hidden)
 
-    def forward(self, states: States, of: Molecules) -> Updated:
-        """Return the four levels' next states."""
-        before, _, cliques_before, graph = states
-        bonds, near = self._bonds(states, of)
-        atoms = self.atoms(graph, of.atoms, near, before)
-        inside = of.members.sum(atoms).div_(of.member_counts)
-        cliques = self.cliques(graph, of.cliques, inside, along(of.tree, cliques_before))
-        graph = self.graph(graph, None, of.atoms.mean(atoms), of.bonds.mean(bonds), of.cliques.mean(cliques))
-        return atoms, bonds, cliques, graph
+    def forward(self, states: States, topology: Topology) -> States:
+        """Return the updated states."""
+        bonds = self.bonds.second(self._bonds(states, topology))
+        received = topology.incoming.sum(bonds) @ self.messages.blocks()[1]
+        atoms = self.atoms.second(self._atoms(states, topology, received))
+        members = self.clique_atoms.first(topology.members.sum(atoms))
+        cliques = self.cliques.second(self._cliques(states, topology, members))
+        means = torch.cat(
+            [states.molecules, topology.atoms.mean(atoms), topology.bonds.mean(bonds), topology.cliques.mean(cliques)],
+            dim=1,
+        )
+        return States(atoms, bonds, cliques, self.molecules(means))
 
-    def last(self, states: States, of: Molecules) -> Tensor:
-        """Return the molecules' next state alone.
+    def forward_molecules(self, states: States, topology: Topology) -> Tensor:
+        """Return the updated state of the molecules only, (B, h).
 
-        Of atoms and cliques only means are read then, and the second layer of a mean is the mean of the second layer,
-        with fewer rows to multiply. (Not of bonds, where a molecule has none: their mean is 0.)
+        Atoms, bonds and cliques are then read only through sums, and a linear layer of a sum is the sum of the linear
+        layer: their second layers are applied to sums, which have fewer rows.
         """
-        atoms, _, cliques, graph = states
-        bonds, near = self._bonds(states, of)
-        hidden = self.atoms.first(graph, of.atoms, near, atoms)
-        inside = self.atoms.second(of.members.sum(hidden).div_(of.member_counts))
-        of_atoms = self.atoms.second(of.atoms.mean(hidden))
-        hidden = self.cliques.first(graph, of.cliques, inside, along(of.tree, cliques))
-        of_cliques = self.cliques.second(of.cliques.mean(hidden))
-        out: Tensor = self.graph(graph, None, of_atoms, of.bonds.mean(bonds), of_cliques)
+        hidden = self._bonds(states, topology)
+        received = _linear_of_sums(self.bonds.second, self.messages.blocks()[1], hidden, topology.incoming)
+        no_bonds = topology.bonds.pooling.degrees(hidden.dtype) == 0
+        bond_means = self.bonds.second(topology.bonds.mean(hidden)).masked_fill(no_bonds, 0.0)
+        hidden = self._atoms(states, topology, received)
+        members = _linear_of_sums(self.atoms.second, self.clique_atoms.first.weight.T, hidden, topology.members)
+        atom_means = self.atoms.second(topology.atoms.mean(hidden))
+        hidden = self._cliques(states, topology, members + self.clique_atoms.first.bias)
+        clique_means = self.cliques.second(topology.cliques.mean(hidden))
+        out: Tensor = self.molecules(torch.cat([states.molecules, atom_means, bond_means, clique_means], dim=1))
         return out
 
-    def _bonds(self, states: States, of: Molecules) -> tuple[Tensor, Tensor]:
-        """Return the bonds' next states, and of each atom the sum over its bonds of the other atom and the bond."""
-        atoms, before, _, graph = states
-        pair: Any = along(of.ends, atoms)
-        to_ends = of.ends.back()
-        bonds = self.bonds(graph, of.bonds, before, pair)
-        # The other ends are what both ends sum to, less the atom itself, once for each bond.
-        if isinstance(atoms, LookedUp):
-            others = to_ends.sum(pair.shares).addcmul_(of.less_degrees, atoms.shares)
-            return bonds, to_ends.sum(bonds).addmm_(others, atoms.table)
-        return bonds, to_ends.sum(pair + bonds).addcmul_(of.less_degrees, atoms)
+    def _bonds(self, states: States, topology: Topology) -> Tensor:
+        """Return the hidden layer of the bonds' MLP, (E, h)."""
+        source, target, bond, molecule = self.bonds.blocks()
+        # Per atom two rows: its product as source, and that as target, to which the molecule's is added.
+        shared = torch.addmm(self.bonds.first.bias, states.molecules, molecule)
+        shared = topology.atoms.broadcast(torch.cat([torch.zeros_like(shared), shared], dim=1))
+        by_end = shared.addmm_(states.atoms, torch.cat([source, target], dim=1)).view(-1, len(source))
+        return topology.ends.sum(by_end).addmm_(states.bonds, bond).relu_()
+
+    def _atoms(self, states: States, topology: Topology, received: Tensor) -> Tensor:
+        """Return the hidden layer of the atoms' MLP, (N, h), from the bonds' part of the messages' first layer."""
+        neighbour, _ = self.messages.blocks()
+        own, message, molecule = self.atoms.blocks()
+        hidden = torch.addmm(self.messages.first.bias, topology.neighbours.sum(states.atoms), neighbour)
+        hidden = hidden.add_(received).relu_()
+        # The second layer of the messages and its block of the next layer are one matrix.
+        bias = torch.addmv(self.atoms.first.bias, message.T, self.messages.second.bias)
+        total = topology.atoms.broadcast(torch.addmm(bias, states.molecules, molecule))
+        return total.addmm_(hidden, self.messages.second.weight.T @ message).addmm_(states.atoms, own).relu_()
+
+    def _cliques(self, states: States, topology: Topology, members: Tensor) -> Tensor:
+        """Return the hidden layer of the cliques' MLP, (C, h), from the first layer of `clique_atoms`."""
+        atoms, own, adjacent, molecule = self.cliques.blocks()
+        neighbours = self.clique_neighbours.first(topology.tree.sum(states.cliques)).relu_()
+        bias = torch.addmv(self.cliques.first.bias, atoms.T, self.clique_atoms.second.bias)
+        bias = torch.addmv(bias, adjacent.T, self.clique_neighbours.second.bias)
+        total = topology.cliques.broadcast(torch.addmm(bias, states.molecules, molecule))
+        total = total.addmm_(members.relu_(), self.clique_atoms.second.weight.T @ atoms)
+        total = total.addmm_(neighbours, self.clique_neighbours.second.weight.T @ adjacent)
+        return total.addmm_(states.cliques, own).relu_()
+
+
+def _linear_of_sums(layer: nn.Linear, weight: Tensor, x: Tensor, adjacency: Adjacency) -> Tensor:
+    """Return `adjacency.sum(layer(x)) @ weight`, with the layer applied after the sum."""
+    bias = adjacency.degrees(x.dtype) * (layer.bias @ weight)
+    return torch.addmm(bias, adjacency.sum(x), layer.weight.T @ weight)
 
 
 class MLMPNN(GraphNetwork):
-    """Multi-level message passing (three layers) with the 200 descriptors before the two-layer head.
+    """Multi-level message passing (three layers) with 200 molecular descriptors, as in the paper's experiments.
 
-    Atoms and bonds start as linear maps of their features, cliques as embeddings of their kind, the molecule as the
-    mean of its bonds. Every layer updates, each by a two-layer MLP and in this order: bonds from (sum of both atoms,
-    bond, molecule); atoms from (sum over neighbours of atom + bond, atom, molecule); cliques from (mean of their atoms,
-    sum of their neighbours in the junction tree, molecule); the molecule from (itself, means of the other three).
-    Graph-size and batch norm before every layer, and ReLU between two. The molecule's last state, after batch norm and
-    ReLU, and its descriptors are joined before the head.
+    Atoms, and bonds by direction, start as two-layer MLPs of their features, cliques as an embedding of their kind,
+    the molecule as a two-layer MLP of its bonds' mean features. Graph-size and batch norm follow the start and every
+    `MultiLevelLayer`. The head reads the molecule's last state and its descriptors.
 
-    A bond has one state, not one for each direction, and so its atoms enter as their sum.
-
-    It needs a `MoleculeBatch` of a data set made with `levels=True`: PyG's containers have no cliques and descriptors.
+    The input must be a `MoleculeBatch` of a data set read with `levels=True`: PyG's containers have no cliques and
+    descriptors.
 
     Raises:
         ValueError: The batch has no cliques or descriptors.
     """
 
     def build(self) -> None:
-        """Make the layers."""
-        hidden, atom_features, bond_features = self.hidden, self.atom_features, self.bond_features
-        self.atoms = nn.Linear(atom_features, hidden)
-        self.bonds = nn.Linear(bond_features, hidden)
+        """Create the layers."""
+        hidden = self.hidden
+        self.atoms = TwoLayerMLP(self.atom_features, hidden)
+        self.bonds = TwoLayerMLP(self.bond_features, hidden)
         self.cliques = nn.Embedding(len(CLIQUE_KINDS), hidden)
+        self.molecules = TwoLayerMLP(self.bond_features, hidden)
+        self.norms = nn.ModuleList(LevelNorms(hidden) for _ in range(LAYERS))
         self.layers = nn.ModuleList(MultiLevelLayer(hidden) for _ in range(LAYERS))
-        self.norms = nn.ModuleList(Norms(hidden) for _ in range(LAYERS))
-        # Of the last layer only the molecule's state is read.
+        # Only the molecules' state of the last layer is read.
         self.last_norm = nn.BatchNorm1d(hidden)
-        self.head = self.make_head(hidden + COUNT)
+        self.head = self.make_head(hidden + DESCRIPTOR_COUNT)
 
-    def embed(self, graphs: Graphs, given: Any) -> Tensor:
-        """Return every molecule's last state and descriptors, (B, hidden + 200)."""
-        of = Molecules.of(graphs, given, self.dtype)
-        bonds = graphs.bonds.index()[: len(of.bonds.factors)]
-        kinds = (
-            Kinds.of(of.atoms, graphs.atoms.index(), self.atoms(graphs.atoms.rows)),
-            Kinds.of(of.bonds, bonds, self.bonds(graphs.bonds.rows)),
-            Kinds.of(of.cliques, given.cliques, self.cliques.weight),
+    def embed(self, graphs: GraphBatch, inputs: Any) -> Tensor:
+        """Return (B, hidden + 200), every molecule's last state and descriptors."""
+        topology = Topology.from_batch(graphs, inputs, self.dtype)
+        bond_molecule = graphs.batch.index_select(0, graphs.target)
+        states = States(
+            graphs.atoms.gather(self.atoms(graphs.atoms.rows)),
+            graphs.bonds.gather(self.bonds(graphs.bonds.rows)),
+            self.cliques(inputs.cliques),
+            self.molecules(segment_mean(graphs.bonds.gather(graphs.bonds.rows), bond_molecule, graphs.count)),
         )
         layers: list[Any] = list(self.layers)
         norms: list[Any] = list(self.norms)
-        states = norms[0].begin(kinds, kinds[1].mean(of.bonds))
-        for layer, norm in zip(layers[:-1], norms[1:], strict=True):
-            states = norm(layer(states, of), of)
-        graph = self.last_norm(layers[-1].last(states, of)).relu_()
-        return torch.cat([graph, given.descriptors.to(self.dtype)], dim=1)
+        for norm, layer in zip(norms[:-1], layers[:-1], strict=True):
+            states = layer(norm(states, topology), topology)
+        molecules = self.last_norm(layers[-1].forward_molecules(norms[-1](states, topology), topology))
+        return torch.cat([molecules, inputs.descriptors.to(self.dtype)], dim=1)

@@ -1,4 +1,4 @@
-"""MPNN, message passing whose matrices depend on the bond."""
+"""MPNN, message passing with edge-conditioned convolutions (Gilmer et al. 2017)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from apmax.models.graphs.aggregation import segment_mean, segment_mean_of_linear, segment_sizes, segment_sum
 from apmax.models.graphs.base import GraphNetwork
-from apmax.models.graphs.inputs import Graphs, mean_by, mean_of_linear, sizes, sum_by
+from apmax.models.graphs.graph_batch import GraphBatch
 
-MOST_GROUPS = 64
-"""Beyond so many distinct bonds (features that are not categories) the matrices are never formed."""
+MAX_MATRICES = 64
+"""With more distinct bonds (continuous features) the matrices Θ(e) are not computed one by one."""
 
 
 class EdgeConvolution(nn.Module):
-    """x_i ← x_i W + Σ_j x_j Θ(e_ij) + b, with Θ(e) a linear map of the bond features (Gilmer et al. 2017).
+    """x_i ← x_i W + Σ_j x_j Θ(e_ij) + b, with Θ(e) a linear map of the bond features.
 
-    Bonds take few distinct values. So one matrix is made per distinct bond, and one product per group of equal bonds
-    replaces a matrix for each bond.
+    Bonds take few distinct values: one matrix is computed per distinct bond, and there is one matrix product per group
+    of equal bonds instead of one per bond.
     """
 
     def __init__(self, width: int, hidden: int, bond_features: int) -> None:
@@ -27,67 +28,67 @@ class EdgeConvolution(nn.Module):
         self.matrices = nn.Linear(bond_features, width * hidden)
         self.root = nn.Linear(width, hidden)
 
-    def forward(self, x: Tensor, graphs: Graphs) -> Tensor:
+    def forward(self, x: Tensor, graphs: GraphBatch) -> Tensor:
         """Return (N, hidden) from atoms (N, width)."""
         rows = graphs.bonds.rows
-        if len(rows) > MOST_GROUPS:
-            messages, target = self._by_feature(x, graphs), graphs.target
+        if len(rows) > MAX_MATRICES:
+            messages, target = self._messages_by_feature(x, graphs), graphs.target
         elif x.device.type == "cpu":
-            messages, target = self._by_group(x, graphs)
+            messages, target = self._messages_by_group(x, graphs)
         else:
-            # The sizes of the groups would have to come to the host first; a few more products cost less.
-            table = self._all_pairs(x, rows)
+            # Group sizes would have to be copied to the host; the product with every matrix costs less.
+            table = self._pair_table(x, rows)
             pair = graphs.source * len(rows) + graphs.bonds.index()
             messages, target = table.index_select(0, pair), graphs.target
         out: Tensor = self.root(x)
         return out.index_add_(0, target, messages)
 
-    def first(self, graphs: Graphs) -> Tensor:
-        """Return the same of the graphs' own atom features, whose distinct rows meet the distinct bonds once."""
+    def forward_features(self, graphs: GraphBatch) -> Tensor:
+        """Return (N, hidden), the convolution of the input features, computed once per distinct atom and bond."""
         atoms, rows = graphs.atoms, graphs.bonds.rows
         if atoms.ids is None or len(atoms.rows) * len(rows) > len(graphs.source):
-            return self.forward(atoms.spread(atoms.rows), graphs)
+            return self.forward(atoms.gather(atoms.rows), graphs)
         pair = atoms.ids.index_select(0, graphs.source) * len(rows) + graphs.bonds.index()
-        messages = self._all_pairs(atoms.rows, rows).index_select(0, pair)
-        return atoms.spread(self.root(atoms.rows)).index_add_(0, graphs.target, messages)
+        messages = self._pair_table(atoms.rows, rows).index_select(0, pair)
+        return atoms.gather(self.root(atoms.rows)).index_add_(0, graphs.target, messages)
 
-    def pooled(self, x: Tensor, graphs: Graphs) -> Tensor:
-        """Return the mean of `forward` over the atoms of each molecule, (B, hidden).
+    def forward_mean(self, x: Tensor, graphs: GraphBatch) -> Tensor:
+        """Return (B, hidden), the mean of the convolution over the atoms of each molecule.
 
-        The layer is linear in the atoms, and so they are summed by molecule and bond first: a product for every
-        molecule instead of one for every bond.
+        The layer is linear in the atoms: these are summed by molecule and distinct bond first, and there is one matrix
+        product per molecule instead of one per bond.
         """
         rows, count = graphs.bonds.rows, graphs.count
-        if len(rows) > MOST_GROUPS or len(rows) * count > len(graphs.source):
-            return mean_by(self.forward(x, graphs), graphs.batch, count)
+        if len(rows) > MAX_MATRICES or len(rows) * count > len(graphs.source):
+            return segment_mean(self.forward(x, graphs), graphs.batch, count)
         molecule = graphs.batch.index_select(0, graphs.target)
-        places = molecule * len(rows) + graphs.bonds.index()
-        sums = sum_by(x.index_select(0, graphs.source), places, count * len(rows))
+        segments = molecule * len(rows) + graphs.bonds.index()
+        sums = segment_sum(x.index_select(0, graphs.source), segments, count * len(rows))
         messages: Tensor = sums.view(count, len(rows) * self.width) @ self.matrices(rows).view(-1, self.hidden)
-        own = mean_of_linear(self.root, sum_by(x, graphs.batch, count), graphs)
-        return own + messages / sizes(graphs.batch, count, x.dtype)
+        own = segment_mean_of_linear(self.root, segment_sum(x, graphs.batch, count), graphs.batch)
+        return own + messages / segment_sizes(graphs.batch, count, x.dtype)
 
-    def _all_pairs(self, x: Tensor, bonds: Tensor) -> Tensor:
+    def _pair_table(self, x: Tensor, bonds: Tensor) -> Tensor:
         matrices = self.matrices(bonds).view(len(bonds), self.width, self.hidden)
         table: Tensor = x @ matrices.transpose(0, 1).flatten(1)
         return table.view(-1, self.hidden)
 
-    def _by_group(self, x: Tensor, graphs: Graphs) -> tuple[Tensor, Tensor]:
+    def _messages_by_group(self, x: Tensor, graphs: GraphBatch) -> tuple[Tensor, Tensor]:
         rows, ids = graphs.bonds.rows, graphs.bonds.index()
         order = torch.argsort(ids)
         counts = torch.bincount(ids, minlength=len(rows)).tolist()
         parts = x.index_select(0, graphs.source.index_select(0, order)).split(counts)
         matrices = self.matrices(rows).view(len(rows), self.width, self.hidden).unbind()
         messages = [part @ matrix for part, matrix in zip(parts, matrices, strict=True)]
-        # With an empty part first, so that a batch without bonds has something to join.
+        # An empty first part, for batches without bonds.
         joined = torch.cat([x.new_zeros(0, self.hidden), *messages])
         return joined, graphs.target.index_select(0, order)
 
-    def _by_feature(self, x: Tensor, graphs: Graphs) -> Tensor:
-        # x Θ(e) = Σ_k e_k (x Θ_k) + x Θ_0: linear in the features, whatever their values.
+    def _messages_by_feature(self, x: Tensor, graphs: GraphBatch) -> Tensor:
+        # x Θ(e) = Σ_k e_k (x Θ_k) + x Θ_0, linear in the features e.
         basis = torch.cat([self.matrices.weight.T, self.matrices.bias[None]])
         table = (x @ basis.view(-1, self.width, self.hidden).transpose(0, 1).flatten(1)).view(len(x), -1, self.hidden)
-        features = graphs.bonds.spread(torch.nn.functional.pad(graphs.bonds.rows, (0, 1), value=1.0))
+        features = graphs.bonds.gather(torch.nn.functional.pad(graphs.bonds.rows, (0, 1), value=1.0))
         return (features[:, None] @ table.index_select(0, graphs.source))[:, 0]
 
 
@@ -102,7 +103,7 @@ class MPNN(GraphNetwork):
     """
 
     def build(self) -> None:
-        """Make the layers."""
+        """Create the layers."""
         hidden, atom_features, bond_features = self.hidden, self.atom_features, self.bond_features
         self.first = EdgeConvolution(atom_features, hidden, bond_features)
         self.second = EdgeConvolution(hidden, hidden, bond_features)
@@ -111,9 +112,9 @@ class MPNN(GraphNetwork):
         self.second_norm = nn.BatchNorm1d(hidden)
         self.head = self.make_head(hidden)
 
-    def embed(self, graphs: Graphs, given: Any) -> Tensor:  # noqa: ARG002
-        """Return the mean of each molecule's atoms, (B, hidden)."""
-        scale = sizes(graphs.batch, graphs.count, self.dtype).rsqrt().index_select(0, graphs.batch)
-        x = self.first_norm(self.first.first(graphs) * scale).relu()
+    def embed(self, graphs: GraphBatch, inputs: Any) -> Tensor:  # noqa: ARG002
+        """Return (B, hidden), the mean of each molecule's atoms."""
+        scale = segment_sizes(graphs.batch, graphs.count, self.dtype).rsqrt().index_select(0, graphs.batch)
+        x = self.first_norm(self.first.forward_features(graphs) * scale).relu()
         x = self.second_norm(self.second(x, graphs) * scale).relu()
-        return self.third.pooled(x, graphs)
+        return self.third.forward_mean(x, graphs)
