@@ -358,7 +358,10 @@ def test_training_ended_by_a_signal_says_how_to_continue(image_folder, monkeypat
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda place: torch.save(resnet18(width=3).state_dict(), place / "model.pt"), "(resnet18, width = 2): size"),
+        (
+            lambda place: torch.save(resnet18(width=3).state_dict(), place / "model.pt"),
+            "(resnet18, width = 2, stem = small): size",
+        ),
         (lambda place: (place / "model.pt").write_bytes(b"junk"), "does not hold the weights of the network"),
         (
             lambda place: (place / "encoder.json").write_text(

@@ -1,29 +1,24 @@
-"""Run directory, records, progress display, documentation."""
+"""Run directory, records, documentation."""
 
-import io
 import json
 import math
 import re
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from apmax.train import (
-    EpochMetrics,
     Record,
     Stage,
     compute_metrics,
     epochs,
-    format_record,
     is_first_process,
     nan_to_none,
     read_records,
     read_run,
     run_from_toml,
 )
-from apmax.train.display import BarDisplay, make_display
 from small_training import TRAIN, VALID, network, run_of, same, train, weights
 
 
@@ -63,43 +58,6 @@ def test_a_directory_with_a_run_is_not_overwritten(tmp_path):
     train(network(), run_of(), directory=tmp_path)
     with pytest.raises(FileExistsError, match="resume=True"):
         epochs(network(), (TRAIN, VALID), run_of(), directory=tmp_path)
-
-
-def test_without_a_terminal_progress_is_a_line_per_epoch(capsys):
-    train(network(), run_of(), progress=True)
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[0] for line in lines] == ["ce 1", "ce 2"]
-    assert all("valid AP 0." in line for line in lines)
-
-
-def test_the_line_of_an_epoch_fits_eighty_columns():
-    values = EpochMetrics(0.123456, 0.123456, 0.123456, -0.123456)
-    record = Record("ap + ce", 1, 150, 123456, 1.2345e-5, -0.1234567, values, values, 1234.56)
-    assert len(format_record(record)) < 80
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def test_training_on_a_terminal_shows_the_bar_and_a_line_per_epoch(monkeypatch):
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    train(network(), run_of(), progress=True)
-    shown = sys.stdout.getvalue()
-    assert "AP ≈ 0." in shown
-    assert "ce 1  loss" in shown
-
-
-def test_the_bar_shows_the_progress_and_the_running_ap():
-    stream = Terminal()
-    display = make_display(True, stream)
-    assert isinstance(display, BarDisplay)
-    display.batch("ce", 1, 4, 4, lambda: 0.25)
-    display.progress.refresh()
-    display.close()
-    assert "AP ≈ 0.2500" in stream.getvalue()
-    assert "4/4" in stream.getvalue()
 
 
 def test_tensorboard_gets_the_records(tmp_path):

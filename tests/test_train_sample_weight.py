@@ -10,7 +10,7 @@ from torch.utils.data import TensorDataset
 from apmax.losses import LOSSES, AUCMLoss
 from apmax.samplers import PositiveBatchSampler
 from apmax.train import Checkpoints, Data, ExactHead, Optimizer, Sampler, Stage, compute_metrics, epochs, predict
-from apmax.train.display import Display
+from apmax.train.display import Display, RunMonitor
 from apmax.train.run_directory import data_fingerprint
 from small_training import (
     FEATURES,
@@ -108,16 +108,15 @@ def test_full_metrics_of_training_are_weighted():
     assert record.train.ap != pytest.approx(compute_metrics(scores, labels).ap)
 
 
-def test_the_running_ap_of_the_display_is_weighted(monkeypatch):
+def test_the_running_ap_of_the_display_is_weighted():
     estimates = []
 
     class EstimatingDisplay(Display):
-        def batch(self, stage, epoch, done, total, estimate):
+        def batch(self, progress, estimate):
             estimates.append(estimate())
 
-    monkeypatch.setattr("apmax.train.state.make_display", lambda _: EstimatingDisplay())
-    stage = Stage(epochs=1, sampler=ALL_AT_ONCE)
-    record = train(network(), run_of(stage), data=weighted())[0]
+    run = run_of(Stage(epochs=1, sampler=ALL_AT_ONCE))
+    record = train(network(), run, data=weighted(), progress=RunMonitor(run, [EstimatingDisplay()]))[0]
     assert estimates == [pytest.approx(record.train.ap)]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ pytest.importorskip("PIL")
 from PIL import Image
 
 from apmax.data.images import ImageFolder
-from apmax.data.images.augmentation import LARGE_IMAGES, SMALL_IMAGES
+from apmax.data.images.augmentation import LARGE_IMAGES, SMALL_IMAGES, Augment
 from apmax.train import Run
 from apmax.workflows import ImageData, Job, ModelConfig, plan_job
 from apmax.workflows.job import job_from_table, job_to_table, read_data_config
@@ -75,21 +77,69 @@ def test_labels_follow_their_images_through_the_split(folder):
 
 def test_only_training_images_are_augmented_by_the_runs_seed(folder):
     for seed in (0, 5):
-        prepared = prepare(folder, seed=seed)
+        prepared = prepare(folder, seed=seed, size=32)
         assert (prepared.data.train.augment, prepared.data.train.seed) == (SMALL_IMAGES, seed)
         assert prepared.data.valid.augment is None
-    assert prepare(folder, augment="large", seed=0).data.train.augment == LARGE_IMAGES
-    assert prepare(folder, augment="none", seed=0).data.train.augment is None
-    assert prepare(folder, upside_down=True, seed=0).data.train.augment.upside_down
+    assert prepare(folder, augment="large", size=32).data.train.augment == LARGE_IMAGES
+    assert prepare(folder, augment="none").data.train.augment is None
+    assert prepare(folder, upside_down=True).data.train.augment.upside_down
 
 
-@pytest.mark.parametrize(("size", "expected"), [((30, 40), (30, "small")), ((500, 300), (224, "large"))])
+def test_tiny_images_are_shifted_a_little_and_mirrored_only_if_asked_for(folder):
+    tiny = Augment(pad=1, flip=False)
+    prepared = prepare(folder)
+    assert (prepared.config.size, prepared.config.augment, prepared.config.mirror) == (10, "small", False)
+    assert prepared.data.train.augment == tiny
+    assert "images become 10×10 (stretch); in training they are shifted by up to 1 pixel" in prepared.facts
+    assert prepare(folder, mirror=True).data.train.augment == replace(tiny, flip=True)
+    assert prepare(folder, mirror=False, size=40).data.train.augment == replace(SMALL_IMAGES, flip=False)
+    assert prepare(folder, size=28).data.train.augment == Augment(pad=3, flip=False)
+
+
+def resolved(folder, size, *, positives=30, rows=1000, **model):
+    plan = plan_job({"data": {"train": str(folder), "target": "a", "size": size}, "model": model})
+    return plan.resolve(plan.data, rows=rows, positives=positives)
+
+
+@pytest.mark.parametrize(
+    ("size", "positives", "expected"),
+    [
+        (8, 30, {"width": 16, "stem": "small"}),
+        (16, 500, {"width": 32, "stem": "small"}),
+        (32, 500, {"width": 16, "stem": "small"}),
+        (33, 30, {"width": 16, "stem": "imagenet"}),
+        (64, 500, {"width": 32, "stem": "imagenet"}),
+        (65, 30, {}),
+    ],
+)
+def test_width_and_stem_follow_from_the_size_and_the_number_of_positives(folder, size, positives, expected):
+    assert resolved(folder, size, positives=positives).model.options == expected
+
+
+def test_chosen_width_and_stem_give_way_to_the_users(folder, tmp_path):
+    assert resolved(folder, 8, width=5).model.options == {"width": 5, "stem": "small"}
+    assert resolved(folder, 8, name="resnet34", stem="imagenet").model.options == {"width": 16, "stem": "imagenet"}
+    assert resolved(folder, 8, name="apmax.models.images:resnet18").model.options == {}
+    (tmp_path / "w.pth").touch()
+    assert resolved(folder, 8, pretrained=str(tmp_path / "w.pth")).model.options == {}
+
+
+def test_training_of_small_images_has_a_bounded_number_of_steps(folder):
+    for size, most in ((8, 13_000), (32, 5500), (64, 5500)):
+        stages = resolved(folder, size, rows=20_000, positives=600).run.stages
+        assert sum(stage.epochs for stage in stages) * (20_000 // 64) < most
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [((30, 40), (30, "small", False)), ((50, 40), (40, "small", True)), ((500, 300), (224, "large", True))],
+)
 def test_size_is_the_images_own_up_to_224(tmp_path, monkeypatch, size, expected):
     monkeypatch.setenv("APMAX_CACHE", str(tmp_path / "cache"))
     for number in range(8):
         flat(tmp_path / "i" / "ab"[number % 2] / f"{number}.png", number, size)
     found = prepare(tmp_path / "i", share=0.4, seed=0).config
-    assert (found.size, found.augment) == expected
+    assert (found.size, found.augment, found.mirror) == expected
 
 
 def test_paths_of_a_table_begin_at_its_folder_by_default(folder, tmp_path):
@@ -145,7 +195,8 @@ def test_large_images_are_scored_few_at_a_time(folder):
     [
         ({"size": 4}, "size must be"),
         ({"fit": "pad"}, "fit must be one of stretch, crop"),
-        ({"upside_down": True, "augment": "none"}, "leaves them as they are"),
+        ({"upside_down": True, "augment": "none"}, "upside_down mirrors .* leaves them as they are"),
+        ({"mirror": True, "augment": "none"}, "mirror mirrors .* leaves them as they are"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_by_name(fields, message):

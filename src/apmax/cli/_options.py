@@ -98,18 +98,25 @@ AugmentationOption = Annotated[
     typer.Option(
         "--augment",
         metavar="NAME",
-        help="In training: small (shifts, mirror; default up to 64×64), large (crops, colours), none.",
+        help="In training: small (shifts; default up to 64×64), large (crops, colours), none.",
         rich_help_panel=IMAGES,
     ),
 ]
 WidthOption = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="Channels of the network's first layer (64).", rich_help_panel=IMAGES),
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Channels of the network's first layer (16 or 32 up to 64×64, else 64).",
+        rich_help_panel=IMAGES,
+    ),
 ]
 StemOption = Annotated[
     str | None,
     typer.Option(
-        metavar="imagenet|small", help="First layers of the network; small: 3×3, no pooling.", rich_help_panel=IMAGES
+        metavar="imagenet|small",
+        help="First layers of the network; small: 3×3, no pooling (up to 32×32).",
+        rich_help_panel=IMAGES,
     ),
 ]
 PretrainedOption = Annotated[

@@ -69,6 +69,7 @@ def train_command(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the training in --out.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only the final table.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show a line per epoch; DIR/log.txt has them.")] = False,
 ) -> None:
     """Train a model on a table, on molecules or on images; validation AP chooses its epoch.
 
@@ -81,11 +82,15 @@ def train_command(
     from apmax import workflows
     from apmax.cli import _console
 
+    if quiet and verbose:
+        raise typer.BadParameter("--quiet and --verbose exclude each other")
     overrides = options.overrides(num_pos=num_pos, lr=lr, ensemble=ensemble, devices=devices)
     plan = workflows.plan_job(options.job_table(test=test, test_share=test_share), overrides, options.folders)
     _console.set_threads(workflows.DATA_TYPES[plan.data.kind])
     notify = (lambda _, warnings: _console.show_warnings(warnings)) if quiet else _console.show_notes
-    result = workflows.train_job(plan, out=out, resume=resume, progress=not quiet, notify=notify)
+    result = workflows.train_job(
+        plan, out=out, resume=resume, progress="epochs" if verbose else not quiet, notify=notify
+    )
     if not is_first_process():
         return
     _console.show_warnings(result.warnings)

@@ -12,6 +12,7 @@ from torch import nn
 from apmax.train.checkpoints import load_checkpoint, previous_checkpoint
 from apmax.train.config import ExactHead, Run, Stage
 from apmax.train.data import Data
+from apmax.train.display import RunMonitor
 from apmax.train.exact_head import train_exact_head
 from apmax.train.randomness import preserved_generators
 from apmax.train.records import Record, parse_records
@@ -32,7 +33,7 @@ def epochs(
     *,
     directory: str | os.PathLike[str] | None = None,
     resume: bool | str = False,
-    progress: bool = False,
+    progress: bool | str | RunMonitor = False,
     fabric: Any = None,
     member: int = 0,
 ) -> Iterator[Record]:
@@ -48,7 +49,8 @@ def epochs(
         run: The configuration.
         directory: Folder for configuration, records, checkpoints and selected weights; None writes nothing.
         resume: Continue from the directory's checkpoint, if there is one; "previous": from the one before it.
-        progress: Show a progress bar, or one line per epoch if the output is not a terminal.
+        progress: Show the progress: one display in place on a terminal, about ten lines elsewhere; "epochs" adds a line
+            per epoch. All lines are in the directory's log.txt. The members of an ensemble share a `RunMonitor`.
         fabric: A launched `lightning_fabric.Fabric` to use instead of one made from `run`.
         member: The model's number in an ensemble, for the records.
 
@@ -81,6 +83,7 @@ def _train_stages(run_state: RunState, saved: dict[str, Any] | None) -> Iterator
         restore_weights(run_state.model, saved["model"])
         run_state.step = run_state.schedule.step = saved["step"]
         run_state.extend_records(parse_records(saved["records"]))
+        run_state.monitor.restore(run_state.records)
     trainable = {parameter: parameter.requires_grad for parameter in run_state.model.parameters()}
     best: Candidate | None = None
     with run_state.opened():
@@ -89,6 +92,7 @@ def _train_stages(run_state: RunState, saved: dict[str, Any] | None) -> Iterator
             with preserved_generators(run_state.device):
                 state = _start_stage(run_state, number, best, saved)
             saved = None
+            run_state.monitor.start_stage(run_state.member, number, state.epoch)
             while state.epoch < state.stage.epochs and not _stops_early(state):
                 with preserved_generators(run_state.device):
                     record = _train_one_epoch(run_state, state)
@@ -99,6 +103,7 @@ def _train_stages(run_state: RunState, saved: dict[str, Any] | None) -> Iterator
                     # The caller has left its loop: select among the epochs so far.
                     _finish(run_state, state, trainable)
                     return
+            run_state.monitor.end_stage()
             if number + 1 < len(stages):
                 best = state.selection.finish()
                 _restore_trainable(trainable)

@@ -3,6 +3,7 @@
 config.toml              the resolved configuration, every default written out
 run.json                 versions, seed, data fingerprint; at the end the selected epoch
 records.jsonl            one record per epoch
+log.txt                  a line per epoch; of an ensemble in the folder above
 checkpoint.pt            the complete state for resuming; checkpoint.previous.pt is the one before
 model.pt                 the selected weights, a plain state_dict
 """
@@ -30,6 +31,7 @@ from apmax.train.data import Data
 from apmax.train.records import Record, parse_records
 from apmax.train.toml import run_to_toml
 
+LOG_NAME = "log.txt"
 _HASHED_BYTES = 2**26
 
 
@@ -40,6 +42,7 @@ class RunDirectory:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
         self.checkpoint = self.path / "checkpoint.pt"
+        self.log = self.path / LOG_NAME
 
     def start(self, run: Run, fingerprint: str, lines: list[str]) -> None:
         """Write the configuration, the facts known so far and the records as JSON `lines`.

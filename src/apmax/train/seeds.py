@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from apmax import validation
 from apmax.train.config import Run
 from apmax.train.data import Data
+from apmax.train.display import RunMonitor, make_monitor
 from apmax.train.loop import epochs
 from apmax.train.randomness import mix_seed, preserved_generators
 from apmax.train.records import Record
-from apmax.train.run_directory import read_records
+from apmax.train.run_directory import LOG_NAME, read_records
 from apmax.train.state import launch_fabric
 from apmax.train.weights import reset_modules
 
@@ -57,12 +58,13 @@ def fit(
     *,
     directory: str | os.PathLike[str] | None = None,
     resume: bool | str = False,
-    progress: bool = False,
+    progress: bool | str = False,
 ) -> Result:
     """Train all epochs and return the model with its records, those before a resume included.
 
     With `run.ensemble = k` the given model is the first of k members; the others are copies of it, re-initialised by
-    their own seeds. Each member has its own sub-directory `member-0`, `member-1`, …
+    their own seeds. Each member has its own sub-directory `member-0`, `member-1`, …; log.txt is about all of them.
+    `progress` is as in `epochs`.
 
     >>> from torch.utils.data import TensorDataset
     >>> from apmax.train.config import Stage
@@ -76,25 +78,31 @@ def fit(
     fabric = launch_fabric(run, directory)
     models = _make_members(model, run.ensemble, seed=run.seed)
     records: list[Record] = []
-    for number, member in enumerate(models):
-        # The first member has bit for bit the weights of the run without an ensemble.
-        seed = mix_seed(run.seed, _MEMBER_SEED, number) >> 1 if number else run.seed
-        member_run = dataclasses.replace(run, seed=seed, ensemble=1)
-        folder = None if directory is None else Path(directory) / (f"member-{number}" if run.ensemble > 1 else "")
-        new = list(
-            epochs(
-                member,
-                data,
-                member_run,
-                directory=folder,
-                resume=resume,
-                progress=progress,
-                fabric=fabric,
-                member=number,
+    first = fabric.global_rank == 0
+    log = None if directory is None else Path(directory) / LOG_NAME
+    monitor = make_monitor(run, progress, log=log) if first else RunMonitor(run)
+    try:
+        for number, member in enumerate(models):
+            # The first member has bit for bit the weights of the run without an ensemble.
+            seed = mix_seed(run.seed, _MEMBER_SEED, number) >> 1 if number else run.seed
+            member_run = dataclasses.replace(run, seed=seed, ensemble=1)
+            folder = None if directory is None else Path(directory) / (f"member-{number}" if run.ensemble > 1 else "")
+            new = list(
+                epochs(
+                    member,
+                    data,
+                    member_run,
+                    directory=folder,
+                    resume=resume,
+                    progress=monitor,
+                    fabric=fabric,
+                    member=number,
+                )
             )
-        )
-        fabric.barrier()
-        records += new if folder is None else read_records(folder)
+            fabric.barrier()
+            records += new if folder is None else read_records(folder)
+    finally:
+        monitor.close()
     return Result(models[0] if run.ensemble == 1 else Ensemble(models).eval(), records)
 
 

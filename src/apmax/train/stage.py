@@ -205,7 +205,7 @@ def train_epoch(run_state: RunState, state: StageState, stage: Stage, gradient: 
         state.batch += 1
         run_state.step += 1
         state.seconds = time.monotonic() - started
-        run_state.display.batch(stage.name, state.epoch + 1, state.batch, batches, lambda: running_ap(run_state, state))
+        run_state.monitor.batch(state.batch, batches, lambda: running_ap(run_state, state))
         run_state.after_step(state)
     record = _finish_epoch(run_state, state, stage, gradient, started)
     run_state.add_record(record)

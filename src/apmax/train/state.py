@@ -23,7 +23,7 @@ from apmax.optim import Proximal
 from apmax.train.checkpoints import CheckpointSchedule, CheckpointWriter, encode_checkpoint
 from apmax.train.config import ExactHead, Run, Stage
 from apmax.train.data import BatchSampler, Data
-from apmax.train.display import make_display
+from apmax.train.display import RunMonitor, make_monitor
 from apmax.train.errors import DivergedError, Terminated
 from apmax.train.records import Record
 from apmax.train.run_directory import RunDirectory, data_fingerprint
@@ -135,7 +135,7 @@ class RunState:
         run: Run,
         *,
         directory: str | os.PathLike[str] | None,
-        progress: bool,
+        progress: bool | str | RunMonitor,
         member: int,
         fabric: Any,
     ) -> None:
@@ -150,7 +150,9 @@ class RunState:
         self.fingerprint = data_fingerprint(data, labels, weights)
         self.path = None if directory is None else Path(directory)
         self.files = RunDirectory(directory) if directory is not None and self.rank == 0 else None
-        self.display = make_display(progress and self.rank == 0)
+        # One that was given is shared by the members of an ensemble, and closed by its owner.
+        self.owns_monitor = not isinstance(progress, RunMonitor)
+        self.monitor = progress if isinstance(progress, RunMonitor) else self._make_monitor(progress)
         self.writer = None if self.files is None else CheckpointWriter(self.files.checkpoint)
         self.schedule = CheckpointSchedule(run.checkpoints)
         self.config_table = run_to_table(run)
@@ -158,6 +160,10 @@ class RunState:
         self.record_lines: list[str] = []
         self.step = 0
         self.terminated = threading.Event()
+
+    def _make_monitor(self, progress: bool | str) -> RunMonitor:
+        log = None if self.files is None else self.files.log
+        return make_monitor(self.run, progress, log=log) if self.rank == 0 else RunMonitor(self.run)
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -179,7 +185,8 @@ class RunState:
             finally:
                 if handles_signals:
                     signal.signal(signal.SIGTERM, former_handler)
-                self.display.close()
+                if self.owns_monitor:
+                    self.monitor.close()
 
     def start_files(self) -> None:
         """Write the configuration and the records so far to the run directory."""
@@ -187,13 +194,13 @@ class RunState:
             self.files.start(self.run, self.fingerprint, self.record_lines)
 
     def add_record(self, record: Record) -> None:
-        """Add a finished epoch to the records, the run directory, the logger and the display."""
+        """Add a finished epoch to the records, the run directory, the logger and the monitor."""
         self.extend_records([record])
         if self.files is not None:
             self.files.add_record(self.record_lines[-1])
         if self.run.tensorboard:
             self.fabric.log_dict(_logged_values(record), step=len(self.records))
-        self.display.epoch(record)
+        self.monitor.epoch(record)
 
     def extend_records(self, records: list[Record]) -> None:
         """Append to the records and to their JSON lines; each record is encoded only once."""

@@ -83,6 +83,9 @@ class JobPlan:
         overrides = self.overrides.with_settings(settings or {})
         data_type = data_type_of(data)
         model = _override_model(self.model, overrides) if settings else self.model
+        if model.pretrained is None:
+            # Weights of a file need the network that they are of.
+            model = replace(model, options={**data_type.default_options(model.name, positives), **model.options})
         data_type.check_options(model.name, model.options, data_type.find_builder(model.name))
         stages = data_type.default_stages(rows, positives, model.name)
         return Job(data, model, _build_run(self.run_table, overrides, stages, data_type))

@@ -9,7 +9,7 @@ model.pt            the weights; of an ensemble member-0/model.pt, member-1/mode
 calibration.json    the curve from scores to probabilities of each target, fitted to the validation rows
 manifest.json       the checksums of the files from which the model is loaded, written last
 .lock               held by the training
-(and the files of the trainer: config.toml, run.json, records.jsonl, checkpoint.pt)
+(and the files of the trainer: config.toml, run.json, records.jsonl, log.txt, checkpoint.pt)
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def train_job(
     *,
     out: str | os.PathLike[str],
     resume: bool = False,
-    progress: bool = False,
+    progress: bool | str = False,
     folders: tuple[Path, ...] = (),
     notify: Callable[[list[str], list[str]], None] | None = None,
 ) -> JobResult:
@@ -87,7 +87,7 @@ def train_job(
         overrides: Settings that replace those of the table.
         out: The folder. Unless `resume` is set it must be missing or empty.
         resume: Continue the training in the folder; start if there is none.
-        progress: Show the progress.
+        progress: Show the progress; "epochs" adds a line per epoch. All lines are in log.txt.
         folders: Folders in which files that are not in the current one are looked for.
         notify: Called with facts and warnings about the data before training begins.
 
@@ -125,6 +125,9 @@ def _train(
     job = plan.resolve(prepared.config, rows=prepared.train_rows, positives=prepared.train_positives)
     prior = prepared.train_positives / prepared.train_rows
     network, facts = build_job_network(job, prepared.encoder, prior=prior)
+    chosen = [f"{name} {value}" for name, value in job.model.options.items() if name not in plan.model.options]
+    if chosen:
+        facts = [f"{job.model.name} with {', '.join(chosen)}, chosen by the data", *facts]
     parameters = sum(each.numel() for each in network.parameters())
     if parameters * job.run.ensemble > LARGEST_NETWORK:
         raise ValueError(

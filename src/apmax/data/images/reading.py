@@ -20,6 +20,7 @@ from apmax.data.splits import Labels
 from apmax.data.targets import Targets, read_labelled
 
 _LARGE = 64
+_MIRRORED = 32
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,17 @@ def describe_ignored(files: Sequence[str]) -> str:
 
 
 def augment_for(size: int) -> Augment:
-    """Return the default augmentation of images of that size: `LARGE_IMAGES` above 64 pixels, else `SMALL_IMAGES`."""
-    return LARGE_IMAGES if size > _LARGE else SMALL_IMAGES
+    """Return the default augmentation of images of that size.
+
+    `LARGE_IMAGES` above 64 pixels, `SMALL_IMAGES` above 31, and below a shift of an eighth of the size without mirror
+    images: the smallest images are often of letters and digits, which a mirror changes.
+
+    >>> augment_for(8) == Augment(pad=1, flip=False), augment_for(28) == Augment(pad=3, flip=False)
+    (True, True)
+    """
+    if size > _LARGE:
+        return LARGE_IMAGES
+    return SMALL_IMAGES if size >= _MIRRORED else Augment(pad=max(1, size // 8), flip=False)
 
 
 def read_folder(

@@ -290,6 +290,10 @@ class DataType(ABC, Generic[Config]):
     def default_stages(self, rows: int, positives: int, model: str) -> Sequence[Stage]:
         """Return the default stages of training for a training set of that size."""
 
+    def default_options(self, model: str, positives: int) -> Mapping[str, Any]:  # noqa: ARG002 - overridden
+        """Return options of a built-in model that suit the completed configuration and the number of positives."""
+        return {}
+
     def for_model(self, model: str) -> Self:  # noqa: ARG002 - overridden
         """Return the data type with what a model needs of the data."""
         return self
