@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from apmax.data import RobustScale
 from apmax.data.tables import EncodingReport, TableEncoder, leaks
 from apmax.data.tables.inference import kind_of
-from apmax.models.tables import MODELS, OneHot
+from apmax.models.tables import TABLE_MODELS, OneHot
 
 
 def table(**columns):
@@ -229,10 +229,10 @@ def test_one_hot_equals_a_loop():
     assert OneHot(sizes)(inputs).tolist() == [[0.5, 7, 0, 0, 1, 1, 0], [1.5, 8, 0, 0, 0, 0, 1]]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", TABLE_MODELS)
 def test_model_scores_every_row_and_every_parameter_gets_a_gradient(name):
     torch.manual_seed(0)
-    model = MODELS[name]([0, 3, 0])
+    model = TABLE_MODELS[name]([0, 3, 0])
     scores = model(torch.tensor([[0.5, 2, 7], [1.5, 0, 8], [1.0, 1, -3]]))
     assert scores.shape == (3,)
     (scores * torch.arange(3)).sum().backward()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812
 
-from apmax.models.images import MODELS, ResNet, build_image_model, load_pretrained, resnet18, resnet34
+from apmax.models.images import IMAGE_MODELS, ResNet, build_image_model, load_pretrained, resnet18, resnet34
 from apmax.train.weights import find_head, reset_modules
 
 
@@ -89,11 +89,11 @@ def test_forward_equals_the_formulas(build, blocks, stem):
     torch.testing.assert_close(model(x), expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", IMAGE_MODELS)
 def test_one_score_or_one_per_task(name):
     x = torch.randn(2, 3, 32, 32)
-    assert MODELS[name](1, width=4).eval()(x).shape == (2,)
-    assert MODELS[name](3, width=4).eval()(x).shape == (2, 3)
+    assert IMAGE_MODELS[name](1, width=4).eval()(x).shape == (2,)
+    assert IMAGE_MODELS[name](3, width=4).eval()(x).shape == (2, 3)
 
 
 def test_head_is_the_last_layer_and_can_be_reset():
@@ -218,7 +218,7 @@ def builders(monkeypatch):
     monkeypatch.setitem(sys.modules, "my_networks", module)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", IMAGE_MODELS)
 def test_built_in_network_is_built_by_name(name):
     model = build_image_model(name, 2, width=4, stem="small")
     assert isinstance(model, ResNet)

@@ -219,19 +219,19 @@ def _read_weights(path: Path) -> Mapping[str, Tensor]:
     return found
 
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"resnet18": resnet18, "resnet34": resnet34}
-"""Built as `MODELS[name](tasks, **options)`; the first is the default."""
+IMAGE_MODELS: dict[str, Callable[..., nn.Module]] = {"resnet18": resnet18, "resnet34": resnet34}
+"""Built as `IMAGE_MODELS[name](tasks, **options)`; the first is the default."""
 
 
 def build_image_model(name: str, tasks: int = 1, *, size: int = 224, **options: Any) -> nn.Module:
     """Build a network for images of three channels.
 
     Args:
-        name: An entry of `MODELS`; "package.module:callable", your own function or class that returns a network, called
+        name: An entry of `IMAGE_MODELS`; "package.module:callable", your own function or class that returns a network, called
             with the number of scores per image (as `num_outputs` if it has such a parameter, else as the first one);
             "timm:NAME", or the name of a timm model if timm is installed.
         tasks: Scores per image.
-        size: Height and width of the images, with which a network that is not in `MODELS` is tried.
+        size: Height and width of the images, with which a network that is not in `IMAGE_MODELS` is tried.
         **options: Further arguments of the network.
 
     Returns:
@@ -249,8 +249,8 @@ def build_image_model(name: str, tasks: int = 1, *, size: int = 224, **options: 
     ValueError: model must be one of resnet18, resnet34, "package.module:callable" or "timm:NAME"; got 'resnet19'
     """
     validation.whole("tasks", tasks, 1)
-    if name in MODELS:
-        return MODELS[name](tasks, **options)
+    if name in IMAGE_MODELS:
+        return IMAGE_MODELS[name](tasks, **options)
     kind, _, timm_name = name.partition(":")
     if kind == "timm" and timm_name:
         model = _timm_model(timm_name, tasks, options)
@@ -263,7 +263,7 @@ def build_image_model(name: str, tasks: int = 1, *, size: int = 224, **options: 
     elif _is_timm_model(name):
         model = _timm_model(name, tasks, options)
     else:
-        known = ", ".join(MODELS)
+        known = ", ".join(IMAGE_MODELS)
         raise ValueError(f'model must be one of {known}, "package.module:callable" or "timm:NAME"; got {name!r}')
     _check_image_model(model, name, tasks, size)
     checked: nn.Module = model

@@ -107,15 +107,15 @@ class MLP(nn.Module):
         return scores[:, 0]
 
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"mlp": MLP, "linear": Linear}
-"""Built as `MODELS[name](sizes, **options)`; the first is the default."""
+TABLE_MODELS: dict[str, Callable[..., nn.Module]] = {"mlp": MLP, "linear": Linear}
+"""Built as `TABLE_MODELS[name](sizes, **options)`; the first is the default."""
 
 
 def build_table_model(name: str, sizes: Sequence[int], *, prior: float | None = None, **options: Any) -> nn.Module:
-    """Return a new network of `MODELS`.
+    """Return a new network of `TABLE_MODELS`.
 
     Args:
-        name: Key of `MODELS`.
+        name: Key of `TABLE_MODELS`.
         sizes: As in `OneHot`.
         prior: Share of positives in the training rows; the bias of the head becomes its log-odds. From a bias near 0
             hundreds of steps are spent on that one number, and validation AP selects among noise meanwhile.
@@ -127,7 +127,7 @@ def build_table_model(name: str, sizes: Sequence[int], *, prior: float | None = 
     >>> build_table_model("linear", [0, 0], prior=0.5).head.bias.item()
     0.0
     """
-    network = MODELS[validation.choice("model", name, MODELS)](sizes, **options)
+    network = TABLE_MODELS[validation.choice("model", name, TABLE_MODELS)](sizes, **options)
     if prior is not None:
         validation.interval("prior", prior, 0, 1, closed="neither")
         head = network.get_submodule("head")

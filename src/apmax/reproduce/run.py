@@ -107,13 +107,13 @@ def _load_images(name: str, task: str | None, seed: int, data_dir: str | None) -
 def build_trial_network(trial: Trial) -> nn.Module:
     """Return the network of a trial, initialised from its seed; torch's global generator is left unchanged."""
     from apmax.models.graphs import GRAPH_MODELS
-    from apmax.models.images import MODELS
+    from apmax.models.images import IMAGE_MODELS
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(trial.seed)
         if trial.data_set.domain == "molecules":
             return GRAPH_MODELS[trial.network.network](**trial.size)
-        return MODELS[trial.network.network](**trial.size)
+        return IMAGE_MODELS[trial.network.network](**trial.size)
 
 
 def trial_run_config(trial: Trial) -> Run:

@@ -36,7 +36,7 @@ from apmax.data.images import (
     shape_of,
 )
 from apmax.data.images.folder import PATH
-from apmax.models.images import MODELS, NARROW_SIZE, build_image_model, load_pretrained, small_image_options
+from apmax.models.images import IMAGE_MODELS, NARROW_SIZE, build_image_model, load_pretrained, small_image_options
 from apmax.train import Stage, sized_recipe
 from apmax.validation import plural
 from apmax.workflows.data_types.base import (
@@ -212,7 +212,7 @@ class ImageEncoder:
 
 def _network(name: str) -> Callable[..., nn.Module]:
     def build(tasks: int, *, width: int = 64, stem: str = "imagenet") -> nn.Module:
-        return MODELS[name](tasks, width=width, stem=stem)
+        return IMAGE_MODELS[name](tasks, width=width, stem=stem)
 
     return build
 
@@ -222,7 +222,7 @@ class ImageType(DataType[ImageData]):
 
     title = "images: a folder per class, or a table of files"
     config_class = ImageData
-    models: ClassVar[Mapping[str, Callable[..., nn.Module]]] = {name: _network(name) for name in MODELS}
+    models: ClassVar[Mapping[str, Callable[..., nn.Module]]] = {name: _network(name) for name in IMAGE_MODELS}
     reading_options = ("path", "root", "ending")
     learns_from_rows = False
     has_pretrained = True

@@ -11,7 +11,7 @@ from torch import nn
 from apmax.data import Labels, RowSource
 from apmax.data.images import ENDINGS
 from apmax.data.tables import TableEncoder, leaks
-from apmax.models.tables import MODELS, build_table_model
+from apmax.models.tables import TABLE_MODELS, build_table_model
 from apmax.train import Stage, table_recipe
 from apmax.workflows.data_types.base import DataConfig, DataType, limited_parameters
 
@@ -37,7 +37,7 @@ class TableType(DataType[TableData]):
 
     title = "rows of numbers, categories and dates"
     config_class = TableData
-    models = MODELS
+    models = TABLE_MODELS
     threads = 1
 
     def fit_encoder(self, table: Any, excluded: Sequence[str]) -> TableEncoder:
