@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow lint types bench results clean
+.PHONY: demo test test-slow test-lowest lint types bench results licences clean
 
 $(READY): pyproject.toml constraints.txt
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -21,6 +21,20 @@ test: $(READY)
 test-slow: $(READY)
 	$(BIN)/python -m pytest -q -m slow --durations=5
 
+# The default suite with the lowest versions that pyproject.toml declares; tests of packages that are not installed skip.
+LOWEST := .venv-lowest
+LOWEST_READY := $(LOWEST)/.ready
+
+$(LOWEST_READY): pyproject.toml constraints-lowest.txt
+	test -d $(LOWEST) || $(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(LOWEST)/bin/python -m pip install --quiet -c constraints-lowest.txt -e ".[cli,molecules,images,tune,lightning]" \
+		hypothesis pandas pytest pytest-xdist
+	touch $(LOWEST_READY)
+
+test-lowest: $(LOWEST_READY)
+	$(LOWEST)/bin/python -m pytest -q -n auto --dist worksteal
+
 lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -34,5 +48,8 @@ bench: $(READY)
 results: $(READY)
 	$(BIN)/python tools/write_results.py
 
+licences: $(READY)
+	$(BIN)/python tools/list_licences.py
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(LOWEST) .mypy_cache .ruff_cache .pytest_cache

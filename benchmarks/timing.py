@@ -1,4 +1,4 @@
-"""How a ratio is measured: both sides in turn, in one process, the best of many."""
+"""Measurement of ratios: both sides in turn, in one process, the shortest of many times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BLOCK = 0.005
 def best_times(*jobs: Callable[[], object], seconds: float = 2.0, least: int = 3) -> list[float]:
     """Return each job's shortest time in seconds.
 
-    The jobs take turns, so that a slow spell of the machine meets all of them; a short job is repeated within its
+    The jobs take turns, so that slow phases of the machine affect all of them; a short job is repeated within its
     turn, so that each is measured warm.
     """
     repeats = []

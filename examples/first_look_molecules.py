@@ -74,7 +74,7 @@ CELLS = [
     Cell("hiv", "scaffold122", "gine", method, epochs=100, joint_epochs=5, num_pos=8, ema=0.999)
     for method in ("ce", "default")
 ]
-# Added after the cells above had been seen, to tell luck from fault: cross-entropy with GINE, other seed and folds.
+# Added after the cells above had been seen, to separate chance from a defect: CE with GINE, other seed and folds.
 CELLS += [Cell("hiv", "scaffold122", "gine", "ce", epochs=100, joint_epochs=5, num_pos=8, ema=0.999, seed=1)]
 CELLS += [
     Cell("aicures", f"fold{fold}", "gine", "ce", epochs=100, joint_epochs=20, num_pos=8, ema=0.99, seed=fold)
@@ -138,17 +138,17 @@ def measure(cell: Cell, folder: Path, until: float, version: dict[str, str]) -> 
 
 def commit() -> str:
     """Return the commit that is checked out."""
-    said = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return said.stdout.strip()
+    result = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return result.stdout.strip()
 
 
-def finished(out: Path) -> list[dict[str, Any]]:
-    """Return the lines that are there."""
+def read_lines(out: Path) -> list[dict[str, Any]]:
+    """Return the finished results."""
     path = out / LINES
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-def written(lines: list[dict[str, Any]]) -> str:
+def results_page(lines: list[dict[str, Any]]) -> str:
     """Return the table of all cells, and the means beside the paper's, as markdown."""
     lines = sorted(lines, key=lambda line: (line["data"] != "aicures", line["model"], line["method"], line["split"]))
     commits = ", ".join(sorted({line["commit"] for line in lines}))
@@ -170,11 +170,12 @@ def written(lines: list[dict[str, Any]]) -> str:
     ]
     for line in lines:
         test, chosen = line["test"], line["chosen"]
-        epochs_said = f"{line['epochs']}" + (f" + {line['joint_epochs']}" if line["method"] == "default" else "")
+        num_epochs = f"{line['epochs']}" + (f" + {line['joint_epochs']}" if line["method"] == "default" else "")
         text.append(
-            f"| {line['data']} | {line['split']} | {line['seed']} | {line['model']} | {line['method']} | {epochs_said} "
+            f"| {line['data']} | {line['split']} | {line['seed']} | {line['model']} | {line['method']} | {num_epochs} "
             f"| stage {chosen['stage'] + 1}, epoch {chosen['epoch']} | {chosen['smoothed_valid_ap']:.3f} "
-            f"| {test['positives']} of {test['rows']:,} | {said(test['ap'])} | {said(test['auprc'])} |"
+            f"| {test['positives']} of {test['rows']:,} "
+            f"| {interval_text(test['ap'])} | {interval_text(test['auprc'])} |"
         )
     text += [
         "",
@@ -198,7 +199,7 @@ def written(lines: list[dict[str, Any]]) -> str:
     return "\n".join(text) + "\n" + REMARKS
 
 
-def said(interval: dict[str, float]) -> str:
+def interval_text(interval: dict[str, float]) -> str:
     """Return a value with its interval."""
     return f"{interval['estimate']:.3f} ({interval['low']:.3f}–{interval['high']:.3f})"
 
@@ -217,13 +218,13 @@ def main() -> None:
     arguments.add_argument("--table", action="store_true", help="write README.md from the lines that are there")
     given = arguments.parse_args()
     if given.table:
-        (given.out / "README.md").write_text(written(finished(given.out)), encoding="utf-8")
+        (given.out / "README.md").write_text(results_page(read_lines(given.out)), encoding="utf-8")
         return
-    # Now and not when a cell is done: this process goes on with the code it began with.
+    # Recorded at the start: this process keeps running the code that it was started with.
     version = {"commit": commit(), "version": __version__}
     until = time.monotonic() + 60 * given.minutes
     given.out.mkdir(parents=True, exist_ok=True)
-    done = [{key: line[key] for key in asdict(CELLS[0])} for line in finished(given.out)]
+    done = [{key: line[key] for key in asdict(CELLS[0])} for line in read_lines(given.out)]
     for cell in CELLS:
         if asdict(cell) in done:
             continue

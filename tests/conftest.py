@@ -12,7 +12,7 @@ from small_files import client_rows, write_csv, write_images, write_molecules
 # Tests work on tiny tensors, where a second thread costs more than it brings.
 torch.set_num_threads(1)
 
-# At home every run tries new examples; a check of a change must not fail by chance.
+# Local runs try new examples every time; CI must not fail by chance.
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")

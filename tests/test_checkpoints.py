@@ -131,7 +131,7 @@ def test_a_state_that_is_not_plain_is_refused_and_the_old_checkpoint_kept(path):
 
 
 class Crash(BaseException):
-    """Stands for the sudden end of the program."""
+    """Simulates a crash of the program."""
 
 
 def try_to_load(path):

@@ -56,7 +56,7 @@ class SlowDisk:
         self.steps.append(step_of(content))
         self.active -= 1
         if self.steps[-1] in self.fail_at:
-            raise OSError(28, "No sschedule left on device")
+            raise OSError(28, "No space left on device")
         self.write(path, content)
 
 
@@ -135,9 +135,7 @@ def test_by_epochs_a_checkpoint_is_written_after_each(monkeypatch, tmp_path):
 def test_a_failed_write_stops_training_at_the_next_step_with_the_reason(monkeypatch, tmp_path):
     model = StoppingNetwork()
     SlowDisk(monkeypatch, seconds=0, fail_at=[5])
-    with pytest.raises(
-        NotWrittenError, match=r"checkpoint\.pt could not be written .*No sschedule left.*can be resumed"
-    ):
+    with pytest.raises(NotWrittenError, match=r"checkpoint\.pt could not be written .*No space left.*can be resumed"):
         train(model, joint_run(EVERY_STEP), directory=tmp_path)
     assert model.steps == 6
     assert load_checkpoint(tmp_path / "checkpoint.pt")["step"] == 4
@@ -147,14 +145,14 @@ def test_a_failed_last_write_is_raised_at_the_end_of_the_run(monkeypatch, tmp_pa
     run = joint_run(Checkpoints(every_seconds=1e9))
     last = train(network(), run)[-1].step
     SlowDisk(monkeypatch, fail_at=[last])
-    with pytest.raises(NotWrittenError, match="No sschedule left"):
+    with pytest.raises(NotWrittenError, match="No space left"):
         train(network(), run, directory=tmp_path)
 
 
 def test_a_failed_write_does_not_hide_the_error_that_stopped_the_run(monkeypatch, tmp_path):
     SlowDisk(monkeypatch, seconds=0.05, fail_at=[3])
     run = joint_run(Checkpoints(every_steps=3))
-    with pytest.raises(KeyboardInterrupt), pytest.warns(RuntimeWarning, match="No sschedule left"):
+    with pytest.raises(KeyboardInterrupt), pytest.warns(RuntimeWarning, match="No space left"):
         train(StoppingNetwork(4, interrupt), run, directory=tmp_path)
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from commands import SHORT, SHORT_IMAGES, run
+from model_folders import copy_model, renew_manifest
 from small_files import IMAGES, POSITIVE_IMAGES, read_csv, write_xy
 
 pytest.importorskip("PIL")
@@ -371,9 +372,9 @@ def test_training_ended_by_a_signal_says_how_to_continue(image_folder, monkeypat
     ],
 )
 def test_model_that_does_not_fit_its_directory_is_refused(image_folder, tmp_path, capsys, spoil, message):
-    for name in ("run.toml", "encoder.json", "model.pt"):
-        (tmp_path / name).write_bytes((image_folder / "one" / name).read_bytes())
+    copy_model(image_folder / "one", tmp_path)
     spoil(tmp_path)
+    renew_manifest(tmp_path)
     assert run("predict", tmp_path, image_folder / "unsorted", "--out", tmp_path / "o.csv") == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "o.csv").exists()

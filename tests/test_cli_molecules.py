@@ -7,6 +7,7 @@ import json
 import pytest
 
 from commands import SHORT, SHORT_MOLECULES, run
+from model_folders import copy_model, renew_manifest
 from small_files import SMILES, read_csv, write_xy
 
 pytest.importorskip("rdkit")
@@ -139,6 +140,10 @@ def test_search_over_several_targets_is_by_their_mean_ap(molecule_folder, tmp_pa
         ),
         (["train", "TRAIN", "--target", "active", "--split", "scaffold", "--out", "NEW"], "stratified, random; got"),
         (["train", "LIST", "--target", "active", "--out", "NEW"], "a .smi file holds no labels"),
+        (
+            ["train", "TRAIN", "--smiles", "smiles", "--target", "active", "--duplicates", "merge", "--out", "NEW"],
+            "--duplicates must be one of keep, join, drop; got 'merge'",
+        ),
     ],
 )
 def test_mistake_is_one_line_and_leaves_nothing(molecule_folder, tmp_path, capsys, arguments, message):
@@ -155,11 +160,11 @@ def test_mistake_is_one_line_and_leaves_nothing(molecule_folder, tmp_path, capsy
 
 
 def test_model_of_other_features_is_refused(molecule_folder, tmp_path, capsys):
-    for name in ("run.toml", "encoder.json", "model.pt"):
-        (tmp_path / name).write_bytes((molecule_folder / "one" / name).read_bytes())
+    copy_model(molecule_folder / "one", tmp_path)
     facts = json.loads((tmp_path / "encoder.json").read_text())
     facts["encoder"]["featuriser"] += 1
     (tmp_path / "encoder.json").write_text(json.dumps(facts))
+    renew_manifest(tmp_path)
     assert run("predict", tmp_path, molecule_folder / "library.smi", "--out", tmp_path / "o.csv") == 1
     assert "of the featuriser" in capsys.readouterr().err
 
@@ -169,3 +174,11 @@ def test_column_of_molecules_is_no_option_of_a_model_of_tables(tmp_path, capsys)
     assert run(*command) == 0
     assert run("predict", tmp_path / "r", tmp_path / "a.csv", "--smiles", "x", "--out", tmp_path / "o.csv") == 1
     assert "--smiles is for models of molecules; this one is of kind table" in capsys.readouterr().err
+
+
+def test_handling_of_duplicates_and_salts_is_part_of_the_job(tmp_path):
+    from apmax.cli._options import JobOptions
+
+    options = JobOptions(data=str(tmp_path / "a.csv"), smiles="s", duplicates="join", largest_fragment=True)
+    table = options.job_table()["data"]
+    assert (table["duplicates"], table["largest_fragment"]) == ("join", True)

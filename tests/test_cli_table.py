@@ -135,7 +135,7 @@ def test_unseen_categories_and_missing_columns_are_reported(client_folder, tmp_p
     assert run("predict", client_folder / "run", tmp_path / "new.csv", "--out", tmp_path / "out.csv") == 0
     errors = capsys.readouterr().err
     assert "column 'income' is missing" in errors
-    assert "column 'city': 20 of 20 rows have a value that training had not: 'paris'" in errors
+    assert "column 'city': 20 of 20 rows have a value that is not in the training rows: 'paris'" in errors
 
 
 def test_run_file_repeats_the_training_bit_for_bit(client_folder, tmp_path):
@@ -341,10 +341,15 @@ def test_mistaken_prediction_is_refused(client_folder, tmp_path, monkeypatch, ca
     assert message in capsys.readouterr().err
 
 
-def test_unfinished_training_is_refused_with_a_hint_to_resume(client_folder, tmp_path, capsys):
-    for name in ("run.toml", "encoder.json"):
-        (tmp_path / name).write_bytes((client_folder / "run" / name).read_bytes())
-    assert run("predict", tmp_path, client_folder / "test.csv", "--out", tmp_path / "o.csv") == 1
+def test_unfinished_training_is_refused_with_a_hint_to_resume(client_folder, tmp_path, monkeypatch, capsys):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    data = [client_folder / "train.csv", "--target", "bought", *SHORT]
+    with monkeypatch.context() as patch:
+        patch.setattr("apmax.workflows.training.fit", stop)
+        assert run("train", *data, "--out", tmp_path / "r") == 130
+    assert run("predict", tmp_path / "r", client_folder / "test.csv", "--out", tmp_path / "o.csv") == 1
     assert "is not finished" in capsys.readouterr().err
 
 

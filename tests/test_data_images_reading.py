@@ -159,7 +159,7 @@ def test_concurrent_writers_leave_one_whole_cache(tmp_path):
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-def test_loser_of_the_race_discards_its_own(tmp_path, monkeypatch):
+def test_second_writer_discards_its_own_copy(tmp_path, monkeypatch):
     files, folder = some_files(tmp_path), tmp_path / "cache"
 
     def overtaken(write, paths, *, workers):
@@ -177,6 +177,7 @@ class Deadly(WriteChunk):
         os._exit(1)
 
 
+@pytest.mark.slow
 def test_process_that_dies_is_an_error_and_no_hang(tmp_path, monkeypatch):
     monkeypatch.setattr(decoding, "CHUNK", 2)
     with pytest.raises(Exception, match="process"):
@@ -385,3 +386,49 @@ def test_absent_set_says_where_it_was_looked_for(name, tmp_path):
 def test_augmentation_follows_the_size():
     assert augment_for(32) is SMALL_IMAGES
     assert augment_for(384) is LARGE_IMAGES
+
+
+@pytest.mark.parametrize("limit", [200, 599])
+def test_image_of_too_many_pixels_is_refused_by_its_header(tmp_path, monkeypatch, limit):
+    # 20×30: more than the limit, and more than twice the limit, where Pillow itself raises.
+    small, large = flat(tmp_path / "a.png", 1, size=(10, 10)), flat(tmp_path / "b.png", 2, size=(20, 30))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+    monkeypatch.setattr(Image.Image, "load", _loads_only_small(Image.Image.load))
+    decoded = decode_all([small, large], 8, on_error="skip", cache=tmp_path / "cache")
+    assert [item.row for item in decoded.unreadable] == [1]
+    assert decoded.unreadable[0].reason.startswith("600 pixels, more than ")
+    assert "MAX_IMAGE_PIXELS" in decoded.unreadable[0].reason
+
+
+def _loads_only_small(load):
+    def checked(image):
+        assert image.size != (20, 30)
+        return load(image)
+
+    return checked
+
+
+def test_real_limit_of_pixels_holds_for_a_small_file(tmp_path):
+    # A header of 10,000 × 9,000 pixels without content: decoding it would raise another error.
+    path = tmp_path / "a.bmp"
+    flat(path, 1)
+    content = bytearray(path.read_bytes())
+    content[18:26] = (10_000).to_bytes(4, "little") + (9_000).to_bytes(4, "little")
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"90,000,000 pixels, more than 89,478,485"):
+        Decoder(8)(path)
+
+
+@pytest.mark.filterwarnings("error")
+def test_size_of_a_too_large_image_is_read_without_a_warning(tmp_path, monkeypatch):
+    path = flat(tmp_path / "a.png", 1, size=(20, 30))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 500)
+    assert decoding.shape_of(path) == (20, 30)
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.int32])
+def test_deep_grey_keeps_its_high_byte(tmp_path, dtype):
+    values = np.array([[0, 255, 256], [4096, 65280, 65535]], dtype)
+    Image.fromarray(values).save(tmp_path / "a.tif")
+    with Image.open(tmp_path / "a.tif") as image:
+        assert np.asarray(decoding._eight_bits(image, Image)).tolist() == (values // 256).tolist()

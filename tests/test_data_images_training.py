@@ -1,4 +1,4 @@
-"""Images under the trainer: the same weights whoever reads them, and whenever it was stopped."""
+"""Training on images: the weights depend neither on the number of workers nor on interruptions."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Files of SMILES and their cache: whole or not at all, the same however it was built."""
+"""Stores built from SMILES and their cache: written atomically, the same for any chunks and processes."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import time
 from dataclasses import fields
 
 import numpy as np
@@ -11,8 +12,10 @@ import pytest
 
 pytest.importorskip("rdkit")
 
-from apmax.data.molecules import building
-from apmax.data.molecules.building import build_chunks, featurise_all, molecule_cache_key, ordered
+from apmax.data import UnreadableRow
+from apmax.data.molecules import building, scaffolds
+from apmax.data.molecules.building import build_chunk, build_chunks, featurise_all, molecule_cache_key, ordered
+from apmax.data.molecules.featurise import bonds_in_order, featurise, parse_smiles
 from apmax.data.molecules.reading import read_molecules
 from apmax.data.molecules.store import Ragged, Store
 
@@ -60,6 +63,7 @@ def test_without_identities_nothing_else_is_different():
     assert [n for n, array in unknown.store._arrays() if not np.array_equal(array, arrays[n])] == ["identity"]
 
 
+@pytest.mark.slow
 def test_chunks_and_processes_do_not_change_the_store():
     whole = Store.join([chunk.store for chunk in build_chunks(SMILES)])
     by_two = Store.join([chunk.store for chunk in build_chunks(SMILES, chunk=2, workers=2)])
@@ -92,7 +96,7 @@ def test_concurrent_writers_leave_one_whole_cache(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_loser_of_the_race_discards_its_own(tmp_path, monkeypatch):
+def test_second_writer_discards_its_own_copy(tmp_path, monkeypatch):
     original = building.build_chunks
 
     def overtaken(smiles, **options):
@@ -133,6 +137,7 @@ def _die(item):
     return item
 
 
+@pytest.mark.slow
 def test_process_that_dies_is_an_error_and_no_hang():
     with pytest.raises(Exception, match="process"):
         list(ordered(_die, range(8), workers=2))
@@ -148,3 +153,131 @@ def test_report_names_duplicates_and_conflicts(tmp_path):
     assert data.table_rows.tolist() == [0, 1, 2, 3]
     assert data.labels.tolist() == [1, 0, 0, 0]
     assert len(report.lines()) == 4
+
+
+CHAIN = "C" * 20_000
+
+
+def test_smiles_beyond_the_limit_is_an_unreadable_row_with_the_reason(tmp_path):
+    found = featurise_all(["CCO", CHAIN, "C"], tmp_path)
+    assert found.store.rows.tolist() == [0, 2]
+    assert found.unreadable == [UnreadableRow(1, "C" * 1000 + "…", "a SMILES of 20,000 characters, more than 5,000")]
+
+
+def test_limit_of_smiles_is_an_argument_on_which_the_cache_depends(tmp_path):
+    assert [item.row for item in featurise_all(["CCO", "CCCC"], tmp_path, max_length=3).unreadable] == [1]
+    assert featurise_all(["CCO", "CCCC"], tmp_path).unreadable == []
+
+
+def test_molecule_too_large_for_descriptors_is_unreadable_with_levels_only():
+    smiles = ["CCO", "C" * 501]
+    assert build_chunk(0, smiles, levels=True).unreadable[0].reason.startswith("501 atoms, more than 500")
+    assert build_chunk(0, smiles).unreadable == []
+
+
+@pytest.mark.parametrize("smiles", ["C1CC1" * 400, "CC(C)" * 400])
+def test_bonds_of_large_molecules_are_in_rdkits_order(smiles):
+    molecule = parse_smiles(smiles)
+    bonds = list(bonds_in_order(molecule))
+    assert [bond.GetIdx() for bond in bonds] == list(range(molecule.GetNumBonds()))
+    assert len(bonds) > 1000
+
+
+def test_large_molecule_is_read_without_iterating_over_rdkits_bonds():
+    # RDKit's own iteration is quadratic.
+    class WithoutIteration:
+        def __init__(self, molecule):
+            self.molecule = molecule
+
+        def __getattr__(self, name):
+            assert name != "GetBonds"
+            return getattr(self.molecule, name)
+
+    assert len(featurise(WithoutIteration(parse_smiles("C" * 2000))).bonds) == 1999
+
+
+DUPLICATED = "smiles,a,b\nCCO,1,\nOCC,1,0\nCC,0,1\nC-C,1,1\nCCC,0,\nC(C)C,1,\nN,0,0\nN,,\n"
+
+
+@pytest.mark.parametrize(
+    ("duplicates", "rows", "labels"),
+    [
+        ("keep", [0, 1, 2, 3, 4, 5, 6], None),
+        ("join", [0, 2, 6], [[1, 0], [np.nan, 1], [0, 0]]),
+        ("drop", [0, 6], [[1, np.nan], [0, 0]]),
+    ],
+)
+def test_duplicates_of_several_targets_are_kept_joined_or_dropped(tmp_path, duplicates, rows, labels):
+    (tmp_path / "a.csv").write_text(DUPLICATED)
+    data, report = read_molecules(tmp_path / "a.csv", targets=["a", "b"], duplicates=duplicates, cache=tmp_path)
+    assert data.table_rows.tolist() == rows
+    assert report.removed == 7 - len(rows)
+    assert report.duplicates == [[0, 1], [2, 3], [4, 5]]
+    assert report.conflicts == [[2, 3], [4, 5]]
+    if labels is not None:
+        np.testing.assert_array_equal(data.labels.numpy(), labels)
+
+
+@pytest.mark.parametrize("duplicates", ["join", "drop"])
+def test_duplicates_of_one_target_agree_or_are_left_out_and_counted(tmp_path, duplicates):
+    (tmp_path / "a.csv").write_text(DUPLICATED)
+    data, report = read_molecules(tmp_path / "a.csv", targets=["a"], duplicates=duplicates, cache=tmp_path)
+    assert data.table_rows.tolist() == [0, 6]
+    assert data.labels.tolist() == [1, 0]
+    assert any("3 molecules occur more than once" in line and "5 rows fewer" in line for line in report.lines())
+    assert any("2 of them have contradictory labels" in line for line in report.lines())
+
+
+def test_without_labels_duplicates_are_one_row(tmp_path):
+    (tmp_path / "a.smi").write_text("CCO\nOCC\nC\n")
+    data, _ = read_molecules(tmp_path / "a.smi", duplicates="join", cache=tmp_path)
+    assert data.table_rows.tolist() == [0, 2]
+
+
+def test_only_contradictions_leave_nothing_and_are_an_error(tmp_path):
+    (tmp_path / "a.csv").write_text("smiles,a\nCCO,1\nOCC,0\n")
+    with pytest.raises(ValueError, match="every molecule contradict"):
+        read_molecules(tmp_path / "a.csv", targets=["a"], duplicates="join", cache=tmp_path)
+
+
+def test_unknown_handling_of_duplicates_is_refused(tmp_path):
+    (tmp_path / "a.smi").write_text("C\n")
+    with pytest.raises(ValueError, match="duplicates must be one of keep, join, drop"):
+        read_molecules(tmp_path / "a.smi", duplicates="merge", cache=tmp_path)
+
+
+def test_largest_fragment_has_the_features_of_the_parent_molecule():
+    salts = build_chunk(0, ["CC(=O)[O-].[Na+]", "Cl.CCc1ccccc1N.O", "CCO"], fragment=True)
+    parents = build_chunk(0, ["CC(=O)[O-]", "CCc1ccccc1N", "CCO"])
+    assert salts.reduced == 2
+    np.testing.assert_array_equal(salts.store.identity, parents.store.identity)
+    np.testing.assert_array_equal(
+        salts.store.atom_rows[salts.store.atoms.values], parents.store.atom_rows[parents.store.atoms.values]
+    )
+    np.testing.assert_array_equal(salts.store.bonds.values, parents.store.bonds.values)
+
+
+def test_salts_of_one_molecule_are_duplicates_and_the_count_survives_the_cache(tmp_path):
+    (tmp_path / "a.csv").write_text("smiles,a\nCCN.Cl,1\nNCC.Br,1\nCCC,0\n")
+    for _ in range(2):
+        data, report = read_molecules(
+            tmp_path / "a.csv", targets=["a"], duplicates="join", largest_fragment=True, cache=tmp_path
+        )
+        assert data.table_rows.tolist() == [0, 2]
+        assert report.reduced == 2
+        assert any("2 of 3 molecules have several fragments" in line for line in report.lines())
+
+
+def test_scaffold_is_that_of_the_largest_fragment():
+    salt = "CCCCCCCCCCCCCCCC(=O)[O-].c1cc[nH+]cc1"
+    assert scaffolds([salt]) == ["c1cc[nH+]cc1"]
+    assert scaffolds([salt], fragment=True) == [""]
+
+
+def test_scaffold_of_a_very_large_molecule_is_the_molecule_itself():
+    # RDKit takes the third power of the atoms in time: minutes for these.
+    started = time.perf_counter()
+    chain, ring = "C" * 4000, "C" * 4000 + "c1ccccc1"
+    assert scaffolds([chain, ring, "c1ccccc1" + "C" * 4000]) == ["", ring, ring]
+    assert time.perf_counter() - started < 10
+    assert scaffolds(["C" * 400 + "c1ccccc1"]) == ["c1ccccc1"]

@@ -1,4 +1,4 @@
-"""Batches of molecules: gathered at once, the same by whichever road they come."""
+"""Batches of molecules: gathered at once, and equal to molecules joined one by one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def assert_same(one, two, names=TENSORS):
 
 
 def joined(dataset, rows):
-    """Join single molecules one by one: the oracle of the gather."""
+    """Join single molecules one by one: the reference for the gather."""
     items = [dataset.collate([dataset[row]]) for row in rows]
     starts = np.cumsum([0] + [len(item.x) for item in items])[:-1]
     return {
@@ -63,7 +63,7 @@ def test_distinct_rows_of_a_batch_are_few(data):
     assert len(batch.bond_rows) == 1
 
 
-def test_loader_joins_without_being_told_how(data):
+def test_loader_needs_no_collate_function(data):
     batch = next(iter(DataLoader(data, batch_size=5)))
     assert_same(batch, data.collate(data.__getitems__(range(5))))
 
@@ -91,6 +91,7 @@ def test_concatenated_data_sets_join(data):
     assert batch.x[7:, 0].tolist() == [5, 5, 34]
 
 
+@pytest.mark.slow
 def test_workers_give_the_same_batches(data):
     rows = [[3, 1], [0, 23, 5]]
     alone = list(DataLoader(data, batch_sampler=rows))

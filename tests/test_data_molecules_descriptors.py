@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import comb, log2
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from apmax.data.molecules import featurise_all
 from apmax.data.molecules.descriptors import (
     DESCRIPTOR_NAMES,
     QUANTILES,
+    information_content,
     normalise_descriptors,
     raw_descriptors,
 )
@@ -83,3 +86,20 @@ def test_data_sets_of_the_two_normalisations_differ_in_their_descriptors_alone(t
     )
     np.testing.assert_array_equal(theirs.levels.descriptors, expected)
     assert not np.array_equal(ours.levels.descriptors, expected)
+
+
+@pytest.mark.parametrize("smiles", ["CCO", "C1CCCCC1", "CC(C)(C)CO", "CC.CCC", "[Na+].[Cl-]", "C" * 60])
+def test_information_content_without_odd_rings_is_rdkits(smiles):
+    molecule = parse_smiles(smiles)
+    expected = pytest.importorskip("rdkit.Chem.Descriptors").Ipc(molecule)
+    assert information_content(molecule) == pytest.approx(expected, rel=1e-10)
+
+
+def test_information_content_of_a_long_chain_is_exact():
+    # A path of n atoms has n-k over k matchings of k bonds, which are the coefficients.
+    size = 260
+    counts = [comb(size - k, k) for k in range(size // 2 + 1)]
+    total = sum(counts)
+    entropy = -sum(count / total * log2(count / total) for count in counts)
+    values = raw_descriptors(parse_smiles("C" * size))
+    assert values[DESCRIPTOR_NAMES.index("Ipc")] == pytest.approx(total * entropy, rel=1e-9)

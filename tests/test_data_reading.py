@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,12 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apmax.data import SdfFile, SmilesFile, TableFile, describe_unreadable, open_table, open_writer, reading
+from apmax.data import (
+    SdfFile,
+    SmilesFile,
+    TableFile,
+    check_writable,
+    describe_unreadable,
+    open_table,
+    open_writer,
+    parsing,
+    reading,
+)
 
 TEXT = 'id,"a,b",c\n007,"x, y",\n8,"q""uote",1.10\n9,plain,"line\nbreak"\n'
 
 
-def test_csv_is_read_as_the_text_that_stands_there(tmp_path):
+def test_csv_columns_are_read_as_text(tmp_path):
     (tmp_path / "a.csv").write_text(TEXT)
     source = TableFile(tmp_path / "a.csv")
     assert source.columns == ["id", "a,b", "c"]
@@ -71,7 +82,7 @@ def test_chunks_are_all_rows_in_order(tmp_path, monkeypatch):
         assert pa.concat_tables(chunks).column("a").to_pylist() == rows.column("a").to_pylist()
 
 
-def test_only_the_asked_columns_are_read(tmp_path):
+def test_only_the_requested_columns_are_read(tmp_path):
     (tmp_path / "a.csv").write_text(TEXT)
     assert TableFile(tmp_path / "a.csv").read(["c", "id"]).column_names == ["c", "id"]
 
@@ -106,7 +117,7 @@ def test_file_that_is_not_there_is_named(tmp_path):
         TableFile(tmp_path / "b.csv")
 
 
-def test_failed_writing_leaves_what_stood_there(tmp_path):
+def test_failed_write_leaves_the_previous_file(tmp_path):
     (tmp_path / "t.csv").write_text("before")
 
     def write_half():
@@ -221,3 +232,117 @@ def test_unreadable_rows_are_counted_and_the_first_are_shown():
     rows = [reading.UnreadableRow(row, "C(C", "extra open parentheses") for row in range(7)]
     line = describe_unreadable(rows, 1000, "molecules", most=1)
     assert line == "7 of 1,000 molecules cannot be read: row 0 'C(C' (extra open parentheses); and 6 more"
+
+
+def test_csv_of_a_million_columns_is_refused_by_its_header(tmp_path):
+    (tmp_path / "wide.csv").write_text(",".join(map(str, range(1_000_000))) + "\n1,2\n")
+    started = time.perf_counter()
+    with pytest.raises(
+        ValueError, match=r"wide\.csv has 1,000,000 columns, more than the 100,000 .* leave columns out"
+    ):
+        TableFile(tmp_path / "wide.csv")
+    assert time.perf_counter() - started < 5
+
+
+def test_header_without_end_is_read_to_the_limit_only(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(reading, "MAX_COLUMNS", 10)
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a," * 1_000_000))
+    with pytest.raises(ValueError, match=r"a\.csv\.gz has at least 501 columns"):
+        TableFile(tmp_path / "a.csv.gz")
+
+
+@pytest.mark.parametrize("length", [10_001, 140_000])
+def test_overlong_name_of_a_column_is_refused_with_the_file(tmp_path, length):
+    (tmp_path / "a.csv").write_text(f"a,{'b' * length}\n1,2\n")
+    with pytest.raises(ValueError, match=r"a\.csv: the name of a column is longer than 10,000 characters"):
+        TableFile(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("content", ["x" * 5000 + ",3\n1,2\n", '"' + "x\n" * 5000])
+def test_row_longer_than_a_block_is_explained(tmp_path, monkeypatch, content):
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 1000)
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n" + content)
+    with pytest.raises(ValueError, match=r"a\.csv: a row is longer than .* is a quotation mark not closed"):
+        TableFile(tmp_path / "a.csv").read()
+
+
+def test_error_does_not_quote_a_whole_row(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n" + "x" * 100_000 + "\n")
+    with pytest.raises(ValueError, match="Expected 2 columns, got 1") as caught:
+        TableFile(tmp_path / "a.csv").read()
+    assert len(str(caught.value)) < 1000
+
+
+def test_line_of_smiles_without_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 1000)
+    (tmp_path / "a.smi.gz").write_bytes(gzip.compress(b"CCO\n" + b"C" * 100_000))
+    with pytest.raises(ValueError, match=r"a\.smi\.gz: a line is longer than"):
+        open_table(tmp_path / "a.smi.gz").read()
+
+
+def test_record_of_structures_without_end_is_refused(tmp_path, monkeypatch):
+    pytest.importorskip("rdkit")
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 1000)
+    (tmp_path / "a.sdf").write_text("line\n" * 1000)
+    with pytest.raises(ValueError, match=r"a\.sdf: a record is longer than .* \$\$\$\$"):
+        open_table(tmp_path / "a.sdf").read()
+
+
+def test_structures_without_properties_are_read(tmp_path):
+    chem = pytest.importorskip("rdkit.Chem")
+    block = chem.MolToMolBlock(chem.MolFromSmiles("CCO"))
+    (tmp_path / "a.sdf").write_text(f"{block}$$$$\n{block}")
+    assert open_table(tmp_path / "a.sdf").read().to_pydict() == {"smiles": ["CCO", "CCO"], "name": ["", ""]}
+
+
+def test_long_value_is_shown_in_part():
+    line = describe_unreadable([reading.UnreadableRow(3, "C" * 1000, "too long")], 5)
+    assert line == f"1 of 5 rows cannot be read: row 3 {'C' * 100 + '…'!r} (too long)"
+
+
+def test_structure_of_too_many_atoms_is_an_unreadable_row(tmp_path, monkeypatch):
+    chem = pytest.importorskip("rdkit.Chem")
+    monkeypatch.setattr(reading, "MAX_SDF_ATOMS", 3)
+    blocks = [chem.MolToMolBlock(chem.MolFromSmiles(text)) for text in ("CCO", "CCCO")]
+    (tmp_path / "a.sdf").write_text("".join(block + "$$$$\n" for block in blocks))
+    assert open_table(tmp_path / "a.sdf").read(["smiles"]).column("smiles").to_pylist() == ["CCO", ""]
+
+
+def test_column_of_smiles_called_name_is_kept_apart_from_the_names(tmp_path):
+    (tmp_path / "a.smi").write_text("CCO ethanol\n")
+    assert SmilesFile(tmp_path / "a.smi", "name").read().to_pydict() == {"name": ["CCO"], "id": ["ethanol"]}
+
+
+ODD = {
+    "bytes": pa.array([b"\xff\xfe", b"a"]),
+    "lists": pa.array([[1], [2, 3]]),
+    "structs": pa.array([{"a": 1}, {"a": 2}]),
+}
+
+
+@pytest.fixture
+def odd_columns(tmp_path):
+    pq.write_table(pa.table({**ODD, "text": pa.array([b"yes", b"no"]), "x": [1, 2]}), tmp_path / "odd.parquet")
+    return TableFile(tmp_path / "odd.parquet")
+
+
+@pytest.mark.parametrize("name", list(ODD))
+def test_column_that_is_no_text_is_refused_with_file_column_and_type(odd_columns, name):
+    with pytest.raises(ValueError, match=rf"target: column '{name}' of .*odd\.parquet is of type \w+"):
+        odd_columns.check_column(name, "target")
+    with pytest.raises(ValueError, match="cannot be read as text"):
+        parsing.words(odd_columns.read([name]).column(name))
+
+
+def test_bytes_that_are_text_are_read(odd_columns):
+    odd_columns.check_column("text", "target")
+    assert parsing.words(odd_columns.read(["text"]).column("text")).to_pylist() == ["yes", "no"]
+
+
+def test_column_that_csv_cannot_hold_is_refused_before_writing(odd_columns, tmp_path):
+    with pytest.raises(
+        ValueError, match=r"column 'bytes' of .*odd\.parquet is of type binary .* write out\.csv as parquet"
+    ):
+        check_writable(tmp_path / "out.csv", odd_columns)
+    check_writable(tmp_path / "out.parquet", odd_columns)

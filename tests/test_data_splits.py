@@ -74,7 +74,13 @@ def test_given_split_is_read_back(tmp_path):
 
 def test_split_file_without_a_part_is_refused(tmp_path):
     np.savez(tmp_path / "s.npz", train=np.array([2, 0]), valid=np.array([1.5]))
-    with pytest.raises(ValueError, match="called 'valid'"):
+    with pytest.raises(ValueError, match="called 'test', it has \\['train', 'valid'\\]"):
+        load_split(tmp_path / "s.npz")
+
+
+def test_split_file_with_fractions_is_refused(tmp_path):
+    np.savez(tmp_path / "s.npz", train=np.array([2, 0]), valid=np.array([1.5]), test=np.array([3]))
+    with pytest.raises(ValueError, match="row numbers in 'valid', got float64"):
         load_split(tmp_path / "s.npz")
 
 

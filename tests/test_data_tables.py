@@ -83,7 +83,7 @@ def test_named_role_beats_inference():
         roles={"zip": "category", "x": "drop", "y": "number"},
     )
     assert encoder.summary() == {"number": ["y"], "category": ["zip"], "date": []}
-    assert encoder.left_out == {"x": "as asked"}
+    assert encoder.left_out == {"x": "as requested"}
 
 
 def test_role_of_an_absent_column_is_refused():
@@ -97,7 +97,7 @@ def test_unknown_role_is_refused():
 
 
 def test_role_that_no_value_fits_is_refused():
-    with pytest.raises(ValueError, match="no value of it reads as one"):
+    with pytest.raises(ValueError, match="none of its values can be read as one"):
         TableEncoder.fit(table(zip=["a", "b"]), roles={"zip": "number"})
 
 
@@ -218,7 +218,7 @@ def test_value_that_only_positives_have_is_a_leak_by_being_missing():
     assert [(leak.name, leak.by) for leak in found] == [("refund", "being missing")]
 
 
-def test_strong_honest_column_is_no_leak():
+def test_strong_column_that_does_not_separate_is_no_leak():
     labels = (np.arange(400) % 20 == 0).astype(np.float32)
     rows = table(good=labels * 2 + noise())
     assert leaks(TableEncoder.fit(rows), rows, labels) == []
@@ -237,3 +237,18 @@ def test_model_scores_every_row_and_every_parameter_gets_a_gradient(name):
     assert scores.shape == (3,)
     (scores * torch.arange(3)).sum().backward()
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in model.parameters())
+
+
+def test_column_of_lists_is_named_by_the_encoder():
+    encoder = TableEncoder.fit(pa.table({"city": ["a", "b", "a", "b"]}))
+    with pytest.raises(ValueError, match=r"column 'city': values of type list<.*> cannot be read as text"):
+        encoder.encode(pa.table({"city": [["a"], ["b"]]}))
+    with pytest.raises(ValueError, match="column 'x': values of type list"):
+        TableEncoder.fit(pa.table({"x": [["a"], ["b"]]}), roles={"x": "category"})
+
+
+def test_error_about_many_columns_names_a_few():
+    table = pa.table({f"c{k}": ["same"] * 3 for k in range(1000)})
+    with pytest.raises(ValueError, match=r"'c7' .*; and 992 more$") as caught:
+        TableEncoder.fit(table)
+    assert len(str(caught.value)) < 1000

@@ -24,13 +24,13 @@ from apmax.data import Target, Targets, any_known, any_positive, open_table, rea
         (["TRUE", "False"], "true"),
     ],
 )
-def test_target_that_says_itself_which_is_positive(values, positive):
+def test_positive_of_a_known_pair_of_values_is_found(values, positive):
     target = Target.fit("y", pa.array(values))
     assert target.positive == positive
     assert np.nansum(target.labels(pa.array(values))) == 1
 
 
-def test_target_with_other_words_asks_which_is_positive():
+def test_other_values_need_the_positive_to_be_named():
     with pytest.raises(ValueError, match=r"'good' \(2 rows\), 'bad' \(1 rows\): name the positive value"):
         Target.fit("y", pa.array(["good", "bad", "good"]))
 

@@ -13,9 +13,7 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
 
-from apmax.estimator import APClassifier
-from apmax.estimator.classifier import KINKED_SURROGATES
-from apmax.estimator.exact import (
+from apmax.committee.linear import (
     column_moments,
     fit_linear,
     hash_rows,
@@ -24,6 +22,8 @@ from apmax.estimator.exact import (
     merge_equal_rows,
     minimize_lbfgs,
 )
+from apmax.estimator import APClassifier
+from apmax.estimator.classifier import KINKED_SURROGATES
 from apmax.surrogates import SURROGATES
 
 

@@ -9,12 +9,11 @@ from scipy import sparse
 from sklearn.metrics import average_precision_score
 from torch import nn
 
+from apmax.committee.network import ColumnScales, hold_out_rows, solver_stages
 from apmax.estimator import APClassifier
-from apmax.estimator.calibration import fit_platt
-from apmax.estimator.network import ColumnScales, hold_out_rows, solver_stages
 from apmax.losses import LOSSES
 from apmax.models.tables import Linear
-from apmax.train import Stage, table_recipe
+from apmax.train import Stage, fit_platt, table_recipe
 
 
 def ring(rows=600, seed=0):

@@ -1,9 +1,9 @@
-"""`pair_sums`: every method against loops and against the dense closed form, over all that scores may look like."""
+"""`pair_sums`: every method against loops and against the dense closed form, for many distributions of scores."""
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import references
@@ -225,7 +225,7 @@ def test_exponential_agrees_where_exponents_are_clamped_and_where_they_vanish():
 
 @pytest.mark.parametrize("name", [name for name in PIECEWISE if name != "squared_hinge"])
 @pytest.mark.parametrize("value", [1e30, -1e30, 1e200, -1e200])
-def test_an_absurd_score_leaves_the_other_anchors_alone(name, value):
+def test_an_extreme_score_does_not_change_the_sums_of_other_anchors(name, value):
     # Not so the squared hinge: its square of 1e200 is beyond a double.
     scores, _, positive, negative = problem(200, 20, seed=4)
     scores[0] = value
@@ -338,3 +338,20 @@ def test_method_that_does_not_suit_the_surrogate_is_an_error(name, method):
 def test_unknown_method_is_an_error_that_suggests_the_right_one():
     with pytest.raises(ValueError, match=r"method must be one of .*did you mean 'bucket'"):
         pair_sums(*problem(), method="buckets")
+
+
+@settings(deadline=None)
+@given(
+    steps=st.lists(st.integers(0, 12), min_size=1, max_size=30),
+    anchors=st.lists(st.integers(0, 12), min_size=1, max_size=10),
+    origin=st.sampled_from([0.0, 1e17, -1e17, 7.0, 1e200]),
+    margin=st.floats(0.5, 100),
+    name=st.sampled_from([name for name, surrogate in SURROGATES.items() if surrogate.pieces]),
+)
+def test_bucket_equals_dense_where_knots_fall_between_the_numbers_of_float64(steps, anchors, origin, margin, name):
+    spacing = max(1.0, np.spacing(abs(origin)))
+    assume(name != "squared_hinge" or spacing < 1e100)
+    scores, anchors = (origin + spacing * torch.tensor(part, dtype=torch.float64) for part in (steps, anchors))
+    data = scores, anchors, torch.ones_like(scores), torch.linspace(0, 2, len(steps), dtype=torch.float64)
+    found, expected = (value_and_gradients(name, method, *data, margin=margin) for method in ("bucket", "dense"))
+    assert_agree(found, expected, rtol=1e-10)

@@ -252,8 +252,7 @@ def test_a_positive_out_of_all_range_does_not_make_value_or_gradient_nan(name, v
     scores[0] = value
     found, gradient = value_and_gradient(scores, labels, name, method="bucket")
     dense, _ = value_and_gradient(scores, labels, name, method="dense")
-    # That anchor's own neighbourhood is beyond the digits of a double; the others' are not.
-    assert abs(found - dense) <= 1 / labels.sum()
+    assert found == pytest.approx(dense, rel=1e-12)
     assert np.isfinite(gradient).all()
 
 
@@ -379,3 +378,48 @@ def test_the_defaults_are_those_of_the_loss():
     assert torch.equal(pair_sums(*pairs), pair_sums(*pairs, **options))
     batch = scores[positive], scores, labels
     assert torch.equal(inner(*batch), inner(*batch, **options))
+
+
+@every_surrogate
+@pytest.mark.parametrize(("spacing", "margin"), [(1e17, 1.0), (1.0, 1e-17), (16.0, 20.0)])
+@pytest.mark.filterwarnings("ignore:surrogate")
+def test_auto_equals_dense_where_the_margin_is_below_the_spacing_of_the_scores(name, spacing, margin):
+    """At 1e17 the float64 numbers are 16 apart: a score plus a margin of 1 is that score."""
+    generator = torch.Generator().manual_seed(0)
+    steps = torch.randperm(2500, generator=generator)
+    steps[::3] = steps[1::3].repeat_interleave(2)[: len(steps[::3])]
+    scores = (1e17 + spacing * steps.double()).numpy()
+    labels = torch.arange(2500) < 90
+    found, expected = (
+        value_and_gradient(scores, labels, name, method=method, margin=margin) for method in ("auto", "dense")
+    )
+    assert found[0] == pytest.approx(expected[0], rel=1e-9)
+    np.testing.assert_allclose(found[1], expected[1], rtol=0, atol=1e-6 * np.abs(expected[1]).max() + 1e-300)
+
+
+@pytest.mark.parametrize("name", [name for name, surrogate in SURROGATES.items() if not surrogate.bounded])
+@pytest.mark.filterwarnings("ignore:surrogate")
+def test_float32_scores_do_not_overflow_an_unbounded_surrogate(name):
+    scores, labels, _ = problem()
+    scores = (1e37 * scores).astype(np.float32)
+    found, gradient = value_and_gradient(scores, labels, name)
+    expected, _ = value_and_gradient(scores.astype(np.float64), labels, name)
+    assert found == pytest.approx(expected, rel=1e-6)
+    assert np.isfinite(gradient).all()
+
+
+@pytest.mark.filterwarnings("ignore:surrogate")
+def test_scores_beyond_the_square_of_a_double_are_an_error():
+    scores, labels, _ = problem()
+    with pytest.raises(ValueError, match="scores spread over"):
+        ap_objective(torch.tensor(1e200 * scores), torch.tensor(labels), "squared_hinge")
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e200, 1e308])
+def test_the_scale_of_weights_neither_overflows_nor_matters(scale):
+    scores, labels, weight = problem()
+    scores, labels, weight = (torch.tensor(part) for part in (scores, labels, weight))
+    plain, scaled = (
+        ap_objective(scores, labels, sample_weight=weight / weight.max() * factor) for factor in (1, scale)
+    )
+    assert scaled.item() == pytest.approx(plain.item(), rel=1e-9)

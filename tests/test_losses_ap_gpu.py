@@ -1,6 +1,6 @@
 """A training step of `APLoss` on a device: nothing waits for it, and every tensor is made where the inputs are.
 
-Where CUDA exists torch's own synchronisation debugger is the judge. Elsewhere the operations of a step are inspected,
+Where CUDA exists torch's own synchronisation debugger decides. Elsewhere the operations of a step are inspected,
 and the step runs on the "meta" device, where nothing can be read and nothing of another device may be mixed in.
 """
 
@@ -122,10 +122,20 @@ def test_a_step_of_several_tasks_reads_nothing():
 
 
 @pytest.mark.usefixtures("as_on_a_device")
-def test_with_checks_a_step_with_static_shapes_reads_once():
+@pytest.mark.parametrize("probabilities", [False, True])
+def test_with_checks_a_step_with_static_shapes_reads_once(probabilities, monkeypatch):
     loss = APLoss(LABELS, num_pos=NUM_POS)
     (scores, rows), *_ = batches()
+    scores = scores.sigmoid() if probabilities else scores
     read = []
+    tolist = torch.Tensor.tolist
+
+    def counted(tensor):
+        read.append(tensor)
+        return tolist(tensor)
+
+    # On a device a list is one transfer; on a CPU it is no operation.
+    monkeypatch.setattr(torch.Tensor, "tolist", counted)
 
     class CountReads(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -134,9 +144,11 @@ def test_with_checks_a_step_with_static_shapes_reads_once():
             return func(*args, **(kwargs or {}))
 
     labels = LABELS[rows]
-    with CountReads():
-        loss(scores.requires_grad_(), labels, rows).backward()
-    assert len(read) == 1
+    for _ in range(2):  # the first step also looks whether the scores are probabilities
+        read.clear()
+        with CountReads():
+            loss(scores.detach().requires_grad_(), labels, rows).backward()
+        assert len(read) == 1
 
 
 def test_the_inspection_sees_what_waits():

@@ -130,12 +130,47 @@ def test_without_checks_a_g_that_is_not_finite_is_never_written(surrogate, place
 
 
 @pytest.mark.filterwarnings("ignore:surrogate 'squared_hinge'")
-@pytest.mark.parametrize("validate", [True, False])
-def test_a_g_that_overflows_is_never_written(validate):
-    loss = trained(surrogate="squared_hinge", validate=validate)
+@pytest.mark.parametrize("scores", [SCORES + 1e25 * (1 - LABELS), 2e20 * SCORES.double()], ids=["float32", "float64"])
+def test_without_checks_a_g_that_overflows_is_never_written(scores):
+    loss = trained(surrogate="squared_hinge", validate=False)
     before = loss.u.clone()
-    loss(SCORES + 1e25 * (1 - LABELS), LABELS, ROWS)
+    loss(scores, LABELS, ROWS)
+    assert loss.u.isfinite().all()
+    assert (loss.u == before).all(1).any()
+
+
+@pytest.mark.filterwarnings("ignore:surrogate")
+@pytest.mark.parametrize("rows", [ROWS, torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 8, 8])], ids=["different", "repeated"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("surrogate", "size"), [("squared_hinge", 2e19), ("hinge", 1e38), ("smoothed_hinge", 1e38), ("logistic", 1e38)]
+)
+def test_scores_that_overflow_an_unbounded_surrogate_are_refused_and_u_is_untouched(surrogate, size, dtype, rows):
+    loss = trained(surrogate=surrogate)
+    before = loss.u.clone()
+    with pytest.raises(ValueError, match="scores must not exceed"):
+        loss((size * SCORES).to(dtype), LABELS[rows], rows)
     assert torch.equal(loss.u, before)
+
+
+@pytest.mark.filterwarnings("ignore:surrogate")
+@pytest.mark.parametrize("surrogate", ["squared_hinge", "hinge", "smoothed_hinge", "logistic"])
+def test_scores_up_to_the_limit_give_finite_numbers(surrogate):
+    loss = APLoss(LABELS, surrogate=surrogate)
+    limit = loss.score_limit(torch.float32)
+    scores = torch.where(LABELS == 1, -limit, limit).requires_grad_()
+    value = loss(scores, LABELS, ROWS)
+    value.backward()
+    assert 0 <= value <= 1
+    assert scores.grad.isfinite().all()
+    assert loss.u.isfinite().all()
+    assert (loss.u > 0).any()
+
+
+@pytest.mark.parametrize("margin", [1e20, 1e40, 1e-40])
+def test_a_margin_that_overflows_is_refused(margin):
+    with pytest.raises(ValueError, match="margin must"):
+        APLoss(LABELS, surrogate="squared_hinge", sigmoid=True, margin=margin)
 
 
 def test_what_was_not_written_does_not_come_back():
@@ -331,3 +366,51 @@ def test_a_bounded_surrogate_on_raw_scores_does_not_warn(surrogate):
 @pytest.mark.parametrize("options", [{"gamma": np.float32(0.5)}, {"margin": np.float64(1.0)}, {"margin": 1}])
 def test_numbers_of_any_kind_are_taken(options):
     assert APLoss(LABELS, **options)(SCORES, LABELS, ROWS) == APLoss(LABELS)(SCORES, LABELS, ROWS)
+
+
+def train_on(loss, batches, rows=ROWS):
+    """Return the warnings of training calls on these batches of scores."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for scores in batches:
+            loss(scores, LABELS[rows], rows)
+    return caught
+
+
+REPEATED = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 8, 8])
+
+
+@pytest.mark.parametrize("rows", [ROWS, REPEATED], ids=["different", "repeated"])
+def test_probabilities_warn_once_where_the_loss_was_called_and_ask_for_raw_scores(rows):
+    loss = APLoss(LABELS)
+    assert not train_on(loss, [SCORES.sigmoid()] * 9, rows)
+    caught = train_on(loss, [SCORES.sigmoid()] * 30, rows)
+    assert len(caught) == 1
+    assert "pass raw scores (logits)" in str(caught[0].message)
+    assert caught[0].filename == __file__
+
+
+def test_probabilities_warn_within_a_sum_of_losses():
+    caught = train_on(WeightedLoss(LABELS, {"ce": 1.0, "ap": 1.0}), [SCORES.sigmoid()] * 30)
+    assert len(caught) == 1
+    assert "pass raw scores (logits)" in str(caught[0].message)
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("options", "batches"),
+    [
+        ({}, [SCORES] * 30),
+        ({}, [SCORES.sigmoid()] * 9 + [SCORES] + [SCORES.sigmoid()] * 9),
+        ({}, [torch.zeros(10)] * 30),
+        ({"sigmoid": True}, [SCORES.sigmoid()] * 30),
+        ({"validate": False}, [SCORES.sigmoid()] * 30),
+    ],
+    ids=["raw", "one raw batch", "constant", "sigmoid", "unchecked"],
+)
+def test_other_scores_do_not_warn_of_probabilities(options, batches):
+    assert not train_on(APLoss(LABELS, **options), batches)
+
+
+def test_evaluation_does_not_warn_of_probabilities():
+    assert not train_on(APLoss(LABELS).eval(), [SCORES.sigmoid()] * 30)

@@ -1,4 +1,4 @@
-"""The memory u of `APLoss`: who is written and when, where it is kept, how it survives."""
+"""The memory u of `APLoss`: which entries are written and when, `state_dict`, resuming."""
 
 from __future__ import annotations
 

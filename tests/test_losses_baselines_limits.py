@@ -70,6 +70,13 @@ class TestClassBalanced:
         loss = ClassBalancedLoss(torch.zeros(5), beta=0.9)
         assert loss(SCORES[:2], torch.zeros(2)) == CrossEntropyLoss(torch.zeros(5))(SCORES[:2], torch.zeros(2))
 
+    @pytest.mark.parametrize("scale", [1e-310, 1e-200, 1e200, 1e307])
+    def test_the_weights_of_extreme_counts_are_their_limits(self, scale):
+        loss = ClassBalancedLoss(LABELS, beta=0.9999, sample_weight=torch.full((10,), scale, dtype=torch.float64))
+        # An effective number is the count where that is small, and the same for both classes where it is large.
+        expected = [0.6, 1.4] if scale < 1 else [1.0, 1.0]
+        assert loss.weights.tolist() == pytest.approx(expected, rel=1e-3 if scale < 1e-300 else 1e-9)
+
 
 class TestFocal:
     def test_focusing_zero_is_cross_entropy(self):
@@ -90,6 +97,12 @@ class TestFocal:
 
 
 class TestLDAM:
+    def test_margins_depend_on_the_ratio_of_weights_alone(self):
+        weight = torch.linspace(0.5, 1.5, 10, dtype=torch.float64)
+        plain, large = (LDAMLoss(LABELS, sample_weight=weight * scale) for scale in (1, 1e308))
+        torch.testing.assert_close(large.margins, plain.margins)
+        assert plain.margins[1] == 0.5
+
     def test_no_margin_and_scale_one_is_cross_entropy(self):
         loss = LDAMLoss(LABELS, max_margin=0.0, scale=1.0)
         assert loss(SCORES, LABELS).item() == pytest.approx(CrossEntropyLoss(LABELS)(SCORES, LABELS).item(), rel=1e-15)

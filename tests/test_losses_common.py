@@ -199,6 +199,76 @@ def test_extreme_logits_give_finite_values_and_gradients(build, sign, dtype):
     assert torch.isfinite(gradient).all()
 
 
+@pytest.mark.parametrize("size", [1e10, 2e19, 1e30, 3e38, 1e100, 1e200, 1e308])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_scores_that_would_overflow_are_refused_and_all_others_give_finite_numbers(build, dtype, size):
+    loss = trained(build)
+    before = state_of(loss)
+    scores = (SCORES / 2 * size).to(dtype)
+    if not scores.isfinite().all():
+        scores = SCORES.to(dtype) / 2 * torch.finfo(dtype).max
+    if scores.abs().max() > loss.score_limit(dtype):
+        assert size > 1e20
+        with pytest.raises(ValueError, match="scores must not exceed"):
+            loss(scores, LABELS[ROWS], ROWS)
+        assert same_state(loss.state_dict(), before)
+    else:
+        value, gradient = value_and_gradient(loss, scores, LABELS[ROWS], ROWS)
+        assert torch.isfinite(value)
+        assert torch.isfinite(gradient).all()
+        assert all(tensor.isfinite().all() for tensor in loss.state_dict().values())
+
+
+@pytest.mark.parametrize("prevalence", [None, 0.01, "batch"])
+@pytest.mark.parametrize(
+    "rows", [ROWS[:3], ROWS[3:], ROWS[:1], ROWS[:0]], ids=["positives", "negatives", "one", "none"]
+)
+def test_a_batch_of_one_class_has_a_finite_gradient_under_a_gradient_scaler(build, prevalence, rows):
+    scores = SCORES[: len(rows)].float().requires_grad_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a batch without positives
+        value = build(LABELS, prevalence=prevalence)(scores, LABELS[rows], rows)
+    (2**16 * value).backward()
+    assert torch.isfinite(value)
+    assert torch.isfinite(scores.grad).all()
+
+
+def test_an_empty_batch_is_zero(build):
+    value, _ = value_and_gradient(build(LABELS), SCORES[:0], LABELS[:0], ROWS[:0])
+    assert value == 0
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e30, 1e200, 1e308])
+@pytest.mark.parametrize("prevalence", [None, "batch"])
+def test_the_scale_of_weights_neither_overflows_nor_matters(build, prevalence, scale):
+    # beta=0 leaves class-balanced weights at 1: otherwise a row of weight 2 counts as two rows.
+    options = {"beta": 0.0} if getattr(build, "__name__", "") in ("ClassBalancedLoss", "LDAMLoss") else {}
+    weight = torch.linspace(0.5, 1.5, 20, dtype=torch.float64)
+    scores, labels = SCORES.float(), LABELS[ROWS]
+    plain, scaled = (
+        value_and_gradient(
+            build(LABELS, prevalence=prevalence, sample_weight=weight * factor, **options), scores, labels, ROWS
+        )
+        for factor in (1, scale)
+    )
+    torch.testing.assert_close(scaled, plain, rtol=1e-5, atol=1e-7)
+    plain, scaled = (
+        value_and_gradient(
+            build(LABELS, prevalence=prevalence), scores, labels, ROWS, sample_weight=weight[:10] * factor
+        )
+        for factor in (1, scale)
+    )
+    torch.testing.assert_close(scaled, plain, rtol=1e-5, atol=1e-7)
+
+
+def test_weights_too_far_apart_for_float32_are_refused(build):
+    weight = 1 + 1e200 * LABELS.double()
+    with pytest.raises(ValueError, match="sample_weight must not spread"):
+        build(LABELS, sample_weight=weight)
+    with pytest.raises(ValueError, match="sample_weight must not spread"):
+        build(LABELS)(SCORES, LABELS[ROWS], ROWS, sample_weight=weight[ROWS])
+
+
 def test_inputs_are_not_changed(build):
     inputs = (SCORES.clone(), LABELS[ROWS], ROWS.clone())
     training_labels, weight = LABELS.clone(), torch.linspace(1, 2, 20)

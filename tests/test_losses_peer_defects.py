@@ -55,7 +55,7 @@ def test_one_nan_score_does_not_poison_the_state(validate):
 
 
 def test_half_positives_in_each_batch_do_not_raise_the_tracked_ap():
-    """At 1 % positives and scores that know nothing AP is about 0.01, however many positives the batches hold."""
+    """At 1 % positives and random scores AP is about 0.01, however many positives the batches hold."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.zeros(20_000)
     labels[:200] = 1
@@ -145,7 +145,7 @@ def test_every_positive_has_a_line_of_its_own():
 
 
 def test_rows_that_belong_to_others_are_refused():
-    """A shuffled index would mix the anchors' memories up without a word."""
+    """A shuffled index would silently mix up the memory of the anchors."""
     with pytest.raises(ValueError, match="labels differ from the training set's at row"):
         trained()(SCORES, LABELS, ROWS.roll(1))
 

@@ -29,7 +29,7 @@ every_metric = pytest.mark.parametrize(("ours", "theirs"), PEERS.values(), ids=P
 
 
 def data(n=200, *, seed=0, prevalence=0.1, decimals=None):
-    """Return normal scores, tied by rounding if so wished, and labels with at least one of each class."""
+    """Return normal scores, tied by rounding on request, and labels with at least one of each class."""
     rng = np.random.default_rng(seed)
     labels = (rng.random(n) < prevalence).astype(np.int64)
     labels[:2] = 0, 1
@@ -339,3 +339,33 @@ def test_the_bundle_is_nan_where_a_metric_is_undefined():
     only_positives = metrics.ranking_metrics([1.0, 2.0], [1, 1])
     assert only_positives[:2] == (1.0, 1.0)
     assert math.isnan(only_positives.auroc)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-200, 1e200, 1e307])
+def test_weights_of_any_scale_neither_overflow_nor_vanish(scale):
+    rng = np.random.default_rng(0)
+    labels = (rng.random(200) < 0.2).astype(float)
+    scores, weight = (rng.normal(size=200) + labels).round(1), rng.exponential(size=200)
+    found = metrics.ranking_metrics(scores, labels, sample_weight=weight * scale)
+    assert found == pytest.approx(metrics.ranking_metrics(scores, labels, sample_weight=weight), rel=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-250, 1e-150, 1e150, 1e250])
+def test_the_scale_of_the_weights_of_one_class_does_not_matter_to_the_auroc(scale):
+    rng = np.random.default_rng(0)
+    labels = (rng.random(200) < 0.2).astype(float)
+    scores, weight = (rng.normal(size=200) + labels).round(1), rng.exponential(size=200)
+    expected = metrics.auroc(scores, labels, sample_weight=weight).item()
+    scaled = metrics.auroc(scores, labels, sample_weight=np.where(labels == 1, scale, 1) * weight)
+    assert scaled.item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_first_places_of_weights_of_any_scale():
+    scores, labels = [4.0, 3.0, 2.0, 1.0], [1, 0, 1, 0]
+    assert metrics.precision_at_k(scores, labels, k=4, sample_weight=[1, 3, 1e280, 1e280]).item() == 0.25
+    assert metrics.recall_at_k(scores, labels, k=1, sample_weight=[1e308] * 4).item() == pytest.approx(0, abs=1e-300)
+
+
+def test_weights_too_far_apart_for_float64_are_an_error():
+    with pytest.raises(ValueError, match="sample_weight must not spread"):
+        metrics.auroc([1.0, 2.0], [0, 1], sample_weight=[1e-10, 1e300])

@@ -383,6 +383,17 @@ def test_the_scale_of_weights_does_not_matter(interval):
     assert dataclasses.astuple(scaled) == pytest.approx(dataclasses.astuple(found), rel=1e-9)
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_the_scale_of_one_class_does_not_matter_to_the_auroc(scale):
+    labels, scores = data(20, 200, decimals=1)
+    weight = np.random.default_rng(0).exponential(size=220)
+    found, scaled = (
+        metrics.auroc_interval(scores, labels, sample_weight=np.where(labels == 1, factor, 1) * weight)
+        for factor in (1, scale)
+    )
+    assert dataclasses.astuple(scaled) == pytest.approx(dataclasses.astuple(found), rel=1e-9)
+
+
 @every_weighted
 def test_rows_of_weight_zero_are_as_if_absent(interval):
     labels, scores = data(20, 200, decimals=1)

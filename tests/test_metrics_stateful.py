@@ -95,6 +95,8 @@ def test_an_empty_batch_adds_nothing():
     scores, labels, _ = data()
     metric = updated(AveragePrecision(), scores, labels)
     metric.update(scores[:0], labels[:0])
+    metric.update([], [])
+    assert metric(scores[:0].numpy(), labels[:0].numpy()).isnan()
     assert torch.equal(metric.compute(), average_precision(scores, labels))
 
 

@@ -139,7 +139,7 @@ def test_a_larger_budget_keeps_the_runs_of_a_smaller_one():
     assert len(large) == 36
 
 
-def test_draws_stay_inside_the_papers_load_grid():
+def test_draws_stay_inside_the_papers_grid():
     for settings in candidate_settings(load_grid(), "hiv", "gine", "soap", 36)[1:]:
         assert settings["lr"] in (1e-5, 1e-4, 1e-3, 1e-2)
         assert settings["options"]["margin"] in (0.5, 1.0, 2.0, 5.0, 10.0)

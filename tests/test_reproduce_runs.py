@@ -332,7 +332,7 @@ def stop_the_worker(states):
 def test_a_stopped_worker_does_not_count_as_finished(tmp_path, data_dir):
     plan = plan_searches(tiny_grid(first_epochs=10**6), CELLS, ["ce"])
     states = run_plan(plan, Results(tmp_path / "results"), workspace_in(tmp_path, data_dir), workers=1)
-    with pytest.raises(WorkerError, match="ended from outside"):
+    with pytest.raises(WorkerError, match="a worker process was killed"):
         stop_the_worker(states)
 
 

@@ -324,6 +324,7 @@ def test_rows_count_within_a_nested_subset(whole):
         assert (subset[positive][1], subset[negative][1]) == (1, 0)
 
 
+@pytest.mark.slow
 def test_a_loader_yields_the_sampled_batches():
     data = TensorDataset(torch.arange(10), torch.tensor(LABELS))
     sampler = PositiveBatchSampler(data, 4, num_pos=1)
@@ -356,7 +357,7 @@ class Stream(IterableDataset):
         ({"labels": Stream()}, r"map-style data set, got Stream"),
     ],
 )
-def test_a_user_error_names_what_came(arguments, message):
+def test_a_user_error_names_the_value(arguments, message):
     with pytest.raises(ValueError, match=message):
         PositiveBatchSampler(**arguments)
 

@@ -20,7 +20,7 @@ from apmax.workflows import Job, ModelConfig, MoleculeData, Overrides, RowReport
 from apmax.workflows.data_types import MoleculeType
 from apmax.workflows.data_types.molecules import MoleculeEncoder
 from apmax.workflows.job import job_from_table, job_to_table, read_data_config
-from apmax.workflows.prediction import errors_file, write_predictions
+from apmax.workflows.prediction import RANK, errors_file, write_predictions
 from apmax.workflows.prepare import prepare_data, split_rows
 from small_files import ARMS, CORES
 
@@ -191,3 +191,54 @@ def test_time_is_added_to_the_activity_that_ends(monkeypatch):
     for activity in ("features", "network", "features"):
         report.add_time(activity)
     assert report.seconds == {"features": 5.0, "network": 2.0}
+
+
+def test_joined_labels_of_several_targets_are_trained_on(file):
+    with_lines(file, f"x,{SMILES[1]},,1")  # not measured in row 1 for this target
+    prepared = prepare(file, ("active", "toxic"), duplicates="join")
+    labels = {
+        int(row): label.tolist()
+        for data, part in (
+            (prepared.data.train, prepared.data.labels),
+            (prepared.data.valid, prepared.data.valid_labels),
+        )
+        for row, label in zip(data.table_rows, part, strict=True)
+    }
+    assert len(labels) == len(SMILES)
+    assert labels[1] == [0, 1]
+    assert any("joined to one row each (1 rows fewer)" in line for line in prepared.warnings)
+
+
+def test_contradictory_molecules_are_dropped_from_every_part(file):
+    with_lines(file, f"x,{SMILES[BROMIDE]},0,")
+    prepared = prepare(file, duplicates="drop")
+    assert BROMIDE not in {*prepared.data.train.table_rows.tolist(), *prepared.data.valid.table_rows.tolist()}
+    assert prepared.train_rows + len(prepared.data.valid) == len(SMILES) - 1
+
+
+def test_largest_fragment_is_taken_in_training_and_kept_in_the_encoder(file):
+    with_lines(file, "x,CCCCN.Cl,0,")
+    prepared = prepare(file, largest_fragment=True)
+    assert any("1 of 97 molecules have several fragments" in line for line in prepared.warnings)
+    encoder = MoleculeType.restore_encoder(json.loads(json.dumps(prepared.encoder.to_table())))
+    report = RowReport()
+    salt, parent = (
+        next(encoder.encode(pa.table({"smiles": [text]}), report)).dataset[0].x for text in ("CCCCN.Cl", "CCCCN")
+    )
+    assert salt.tolist() == parent.tolist()
+    assert report.lines() == ["1 of 2 molecules have several fragments: the largest is scored"]
+
+
+def test_options_of_molecules_survive_the_plain_table_of_a_job(file):
+    config = MoleculeData(str(file), "active", duplicates="join", largest_fragment=True)
+    job = Job(config, ModelConfig("gine"), Run())
+    assert job_from_table(job_to_table(job)).data == config
+
+
+def test_column_called_like_the_one_that_sorts_is_kept(tmp_path):
+    lines = [f"{text},{k},kept" for k, text in enumerate(SMILES[:4])]
+    (tmp_path / "b.csv").write_text("\n".join([f"smiles,{RANK},{RANK}_", *lines]) + "\n")
+    write_predictions(saved_model(), TableFile(tmp_path / "b.csv"), tmp_path / "out.csv", sort=True)
+    table = TableFile(tmp_path / "out.csv").read()
+    assert sorted(table.column(RANK).to_pylist()) == ["0", "1", "2", "3"]
+    assert table.column_names == ["smiles", RANK, f"{RANK}_", "score"]

@@ -17,6 +17,7 @@ from apmax.train import parse_toml
 from apmax.workflows import Overrides, load_model, train_job
 from apmax.workflows.saved_model import arrow_table
 from commands import SHORT, SHORT_IMAGES, SHORT_MOLECULES, run
+from model_folders import copy_model, renew_manifest
 from small_files import SMILES, read_csv
 
 QUICK = Overrides(epochs=1, settings={"stages.0.epochs": 1, "accelerator": "cpu"})
@@ -231,10 +232,10 @@ def test_unknown_option_of_an_own_network_is_refused(client_folder, own_module, 
 
 @pytest.mark.parametrize("name", ["os:system", "timm:resnet18", "resnet50d"])
 def test_folder_alone_never_imports_code_outside_of_apmax(image_folder, tmp_path, monkeypatch, name):
-    for file in ("encoder.json", "model.pt"):
-        (tmp_path / file).write_bytes((image_folder / "one" / file).read_bytes())
-    text = (image_folder / "one" / "run.toml").read_text()
+    copy_model(image_folder / "one", tmp_path)
+    text = (tmp_path / "run.toml").read_text()
     (tmp_path / "run.toml").write_text(text.replace('name = "resnet18"', f'name = "{name}"'))
+    renew_manifest(tmp_path)
     monkeypatch.setattr("apmax.extras.load_callable", lambda *_: pytest.fail("imported"))
     monkeypatch.setattr("apmax.models.images.build_image_model", lambda *_, **__: pytest.fail("built"))
     with pytest.raises(ValueError, match=f"trained with the network {name}, which is code outside of apmax"):
@@ -249,9 +250,9 @@ def test_option_that_makes_timm_load_a_file_is_refused(image_folder, tmp_path):
 
 
 def test_folder_with_other_weights_is_refused(client_folder, tmp_path):
-    for name in ("run.toml", "encoder.json"):
-        (tmp_path / name).write_bytes((client_folder / "run" / name).read_bytes())
+    copy_model(client_folder / "run", tmp_path)
     torch.save(nn.Linear(2, 1).state_dict(), tmp_path / "model.pt")
+    renew_manifest(tmp_path)
     with pytest.raises(ValueError, match="does not hold the weights of the network"):
         load_model(tmp_path)
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from apmax.data import TableFile
+from apmax.data.tables import TableEncoder
 from apmax.workflows import (
     DATA_TYPES,
     DataConfig,
@@ -18,6 +22,7 @@ from apmax.workflows import (
     plan_job,
     train_job,
 )
+from apmax.workflows.data_types import TableType
 from apmax.workflows.job import job_from_table, job_to_table, read_data_config
 from apmax.workflows.prepare import prepare_data
 
@@ -177,6 +182,19 @@ def test_no_configuration_carries_a_field_of_another_type():
     own = [{each.name for each in dataclasses.fields(kind.config_class)} - common for kind in DATA_TYPES.values()]
     assert [sorted(fields) for fields in own] == [
         ["columns"],
-        ["levels", "on_error", "smiles"],
+        ["duplicates", "largest_fragment", "levels", "on_error", "smiles"],
         ["augment", "ending", "fit", "on_error", "path", "root", "size", "upside_down"],
     ]
+
+
+def test_column_of_lists_in_new_rows_is_named_with_its_file(tmp_path):
+    encoder = TableEncoder.fit(pa.table({"city": ["a", "b", "a", "b"]}))
+    pq.write_table(pa.table({"city": [["a"], ["b"]]}), tmp_path / "new.parquet")
+    with pytest.raises(ValueError, match=r"data: column 'city' of .*new\.parquet is of type list"):
+        TableType(TableData("a.csv", "y")).encoder_for(encoder, TableFile(tmp_path / "new.parquet"), {})
+
+
+def test_target_of_lists_is_named_with_its_file(tmp_path):
+    pq.write_table(pa.table({"x": [1, 2], "y": [[0], [1]]}), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"target: column 'y' of .*a\.parquet is of type list"):
+        prepare_data(TableData(str(tmp_path / "a.parquet"), "y"), seed=0)

@@ -13,6 +13,7 @@ from apmax.lazy import lazy_attributes
 if TYPE_CHECKING:
     from apmax import (
         blend,
+        committee,
         data,
         distributed,
         estimator,
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
         train,
         workflows,
     )
+    from apmax.blend import fit_blend
     from apmax.data import Indexed
     from apmax.distributed import Gathered
-    from apmax.estimator import APClassifier
+    from apmax.estimator import APClassifier, APEnsembleClassifier
     from apmax.functional import ap_objective
     from apmax.losses import (
         LOSSES,
@@ -65,6 +67,7 @@ __version__ = "0.1.0"
 __all__ = [
     "LOSSES",
     "APClassifier",
+    "APEnsembleClassifier",
     "APLoss",
     "AUCMLoss",
     "AveragePrecision",
@@ -89,12 +92,14 @@ __all__ = [
     "average_precision",
     "average_precision_interval",
     "blend",
+    "committee",
     "data",
     "distributed",
     "epochs",
     "estimator",
     "exact",
     "fit",
+    "fit_blend",
     "functional",
     "integrations",
     "load_model",
@@ -112,9 +117,10 @@ __all__ = [
 ]
 
 _EXPORTS = {
+    "blend": ("fit_blend",),
     "data": ("Indexed",),
     "distributed": ("Gathered",),
-    "estimator": ("APClassifier",),
+    "estimator": ("APClassifier", "APEnsembleClassifier"),
     "functional": ("ap_objective",),
     "losses": (
         "LOSSES",

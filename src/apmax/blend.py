@@ -162,7 +162,7 @@ def _fit_target(rows: _Rows, method: str, seed: int) -> tuple[Array, Array, Arra
     rows = _Rows((rows.scores - location) / scale, rows.labels, rows.weight, rows.groups)
     compared: Mapping[str, float] = {}
     if method != "auto":
-        chosen, reason = method, f"{method} was asked for"
+        chosen, reason = method, f"{method} was requested"
     elif rows.scores.shape[1] == 1:
         chosen, reason = "best", "there is one member"
     elif positives < FEWEST_POSITIVES:

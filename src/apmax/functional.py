@@ -214,7 +214,7 @@ def ap_objective(
         prevalence: The share of positives at which precision is taken; None for that of `labels`.
 
     Raises:
-        ValueError: Wrong shapes, labels other than 0/1, non-finite scores, no positive at all.
+        ValueError: Wrong shapes, labels other than 0/1, non-finite scores, no positive at all; the surrogate overflows.
 
     Warns:
         UserWarning: The surrogate is unbounded and a score lies outside [0, 1].
@@ -229,7 +229,8 @@ def ap_objective(
     labels = validation.floating(labels)
     validation.binary(labels)
     validation.finite(scores.detach())
-    if not surrogate.bounded and bool(((scores < 0) | (scores > 1)).any()):
+    unbounded = not surrogate.bounded and bool(((scores < 0) | (scores > 1)).any())
+    if unbounded:
         warnings.warn(
             f"surrogate {surrogate.name!r} measures average precision on scores in [0, 1] only: "
             "pass scores.sigmoid(), or take 'smooth_step'",
@@ -239,14 +240,22 @@ def ap_objective(
         scores, labels = scores.mT, labels.mT
     positive, negative = (labels == 1).double(), (labels == 0).double()
     if sample_weight is not None:
-        weight = validation.weights(sample_weight, scores.shape[-1:]).to(positive)
+        weight = validation.weights(sample_weight, scores.shape[-1:])
+        weight = validation.rescaled_weights(weight)[0].to(positive)
         positive, negative = positive * weight, negative * weight
     index = positions_of_positives(positive)
     if index.shape[-1] == 0:
         raise ValueError("labels must hold at least one positive (1), got none")
     total_positive, total_negative = positive.sum(-1, keepdim=True), negative.sum(-1, keepdim=True)
-    anchors, anchor_weight = scores.gather(-1, index), positive.gather(-1, index)
-    sums = pair_sums(scores, anchors, positive, negative, surrogate=surrogate, margin=margin, method=method).double()
+    # Sums of an unbounded surrogate overflow float32 long before the scores do.
+    compared = scores.double() if unbounded else scores
+    anchors, anchor_weight = compared.gather(-1, index), positive.gather(-1, index)
+    sums = pair_sums(compared, anchors, positive, negative, surrogate=surrogate, margin=margin, method=method).double()
+    if not surrogate.bounded and not bool(sums.detach().isfinite().all()):
+        raise ValueError(
+            f"scores spread over {(compared.max() - compared.min()).item():g}, where surrogate {surrogate.name!r} "
+            "overflows: pass scores.sigmoid(), or take 'smooth_step'"
+        )
     # An anchor's pair with itself is known. Where scores lie so far apart that rounding lost it, it is restored; where
     # an anchor only pads a task with few positives, it keeps 0/0 out of value and gradient.
     lost = (surrogate.at_zero(margin) * _one_if_zero(anchor_weight) - sums[POS].detach()).clamp_min_(0)

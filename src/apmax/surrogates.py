@@ -12,6 +12,8 @@ from torch.autograd.function import once_differentiable
 
 from apmax import validation
 
+_MARGINS = 1e-30, 1e30
+"""The smallest and the largest margin: float32 holds both and their inverses."""
 MAX_EXPONENT = 80.0
 """The exponential surrogate is held constant beyond this exponent, so that sums over a data set stay finite."""
 
@@ -153,9 +155,9 @@ def get(surrogate: str | Surrogate, margin: float) -> Surrogate:
     """Return the surrogate of that name after checking name and margin.
 
     Raises:
-        ValueError: Unknown name, or a margin that is not positive and finite (ℓ(0) = 0 makes AP 0/0).
+        ValueError: Unknown name, or a margin outside [1e-30, 1e30] (ℓ(0) = 0 makes AP 0/0).
     """
-    validation.interval("margin", margin, 0, float("inf"), closed="neither")
+    validation.interval("margin", margin, *_MARGINS)
     if isinstance(surrogate, Surrogate):
         return surrogate
     return SURROGATES[validation.choice("surrogate", surrogate, SURROGATES)]

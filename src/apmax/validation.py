@@ -159,6 +159,36 @@ def weights(values: Any, shape: Sequence[int], name: str = "sample_weight") -> T
     return weight
 
 
+def rescaled_weights(weight: Tensor, *, span: float = 1e30, name: str = "sample_weight") -> tuple[Tensor, float]:
+    """Return checked weights divided by a power of two, which is exact, so that the largest lies in [1, 2); and it.
+
+    Raises:
+        ValueError: The largest weight is more than `span` times the smallest one above 0, which would be lost
+            (the default leaves room for products in float32).
+
+    >>> rescaled_weights(torch.tensor([3.0, 12.0]))
+    (tensor([0.3750, 1.5000]), 8.0)
+    """
+    largest, smallest = weight.max(), weight[weight > 0].min()
+    unit = largest / (2 * torch.frexp(largest).mantissa)
+    if bool(largest / span > smallest):
+        raise ValueError(
+            f"{name} must not spread over more than a factor of {span:g}, "
+            f"got {smallest.item():g} and {largest.item():g}; take 0 for rows that are to be left out"
+        )
+    return weight / unit, unit.item()
+
+
+def within(values: Tensor, limit: float, name: str = "scores") -> None:
+    """Raise if any of `values` is larger than `limit` in magnitude."""
+    largest = values.abs().max().item() if values.numel() else 0.0
+    if largest > limit:
+        raise ValueError(
+            f"{name} must not exceed {limit:.3g} in magnitude, where this loss overflows, got {largest:.3g}; "
+            "check the model's output and the learning rate"
+        )
+
+
 def same_shape(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return scores and labels with a trailing dimension of one dropped, or raise if their shapes differ."""
     if scores.ndim == 2 and scores.shape[1] == 1:

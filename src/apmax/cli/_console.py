@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from apmax.workflows import Evaluation, TargetEvaluations
 
 _SAME_NAME = """
-    augment batch_size by contact_sheet devices ending ensemble epochs group kind loss lr model name num_pos on_error
-    out path pretrained positive resume root seed share size smiles space split stem target test test_share time top
-    valid width
+    augment batch_size by contact_sheet devices duplicates ending ensemble epochs group kind largest_fragment loss lr
+    model name num_pos on_error out path positive pretrained probability resume root seed share size smiles space split
+    stem target test test_share time top valid width
 """
 FLAGS = {
     **{name: f"--{name.replace('_', '-')}" for name in _SAME_NAME.split()},
@@ -34,8 +34,8 @@ _KEYWORD = re.compile(rf"(?<!['\w.])({_NAMES})=(\{{[^}}]*\}}|\"[^\"]*\"|'[^']*'|
 
 
 def output() -> Console:
-    """Return the console for results."""
-    return Console(highlight=False)
+    """Return the console for results; it shows text as it is, without markup or emoji codes: much of it is data."""
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def show_notes(facts: Sequence[str], warnings: Sequence[str]) -> None:

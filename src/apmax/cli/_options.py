@@ -48,6 +48,23 @@ OnErrorOption = Annotated[
         rich_help_panel=DATA,
     ),
 ]
+DuplicatesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="keep|join|drop",
+        help="Rows of the same molecule: keep all (default); join to one row, contradictory labels left out; or keep "
+        "the first, contradictory molecules left out.",
+        rich_help_panel=DATA,
+    ),
+]
+LargestFragmentOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--largest-fragment",
+        help="Strip salts and solvents: keep the largest fragment of each molecule, also in predictions.",
+        rich_help_panel=DATA,
+    ),
+]
 OtherPathOption = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="The column of image files, if its name differs from training.")
 ]
@@ -198,6 +215,8 @@ class JobOptions:
     positive: PositiveOption = None
     column: ColumnOption = None
     smiles: SmilesOption = None
+    duplicates: DuplicatesOption = None
+    largest_fragment: LargestFragmentOption = None
     on_error: OnErrorOption = None
     kind: KindOption = None
     data_dir: DataDirOption = None
@@ -233,10 +252,10 @@ class JobOptions:
         others = {"data", "data_dir", "settings", "column", "target", *MODEL_KEYS, *OVERRIDES}
         data = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in others}
         data |= {**more, "columns": _column_types(self.column), "target": list(self.target) if self.target else None}
-        job["data"] = {**job.get("data", {}), **{name: value for name, value in data.items() if value is not None}}
+        job["data"] = _joined(job, "data", {name: value for name, value in data.items() if value is not None})
         model = {key: value for name, key in MODEL_KEYS.items() if (value := getattr(self, name)) is not None}
         if model:
-            job["model"] = {**job.get("model", {}), **model}
+            job["model"] = _joined(job, "model", model)
         allow_local_import(self.model)
         return job
 
@@ -290,6 +309,13 @@ def allow_local_import(model: str | None) -> None:
     """Let a model that is written module:callable be imported from the current folder, as `python -m` does."""
     if model is not None and ":" in model and "" not in sys.path:
         sys.path.insert(0, "")
+
+
+def _joined(job: dict[str, Any], name: str, values: dict[str, Any]) -> dict[str, Any]:
+    own = job.get(name, {})
+    if not isinstance(own, dict):
+        raise TypeError(f"{name} must be a table ([{name}]), got {own!r}")
+    return {**own, **values}
 
 
 def _column_types(columns: list[str] | None) -> dict[str, str] | None:

@@ -14,6 +14,7 @@ def methods_command() -> None:
     import inspect
 
     from rich.table import Table
+    from rich.text import Text
 
     from apmax.cli import _console
     from apmax.losses import LOSSES
@@ -31,7 +32,7 @@ def methods_command() -> None:
             for key, parameter in inspect.signature(loss).parameters.items()
             if key not in ("labels", "sample_weight", "validate", "num_pos", "prevalence")
         ]
-        table.add_row(f"[bold]{name}[/]", " ".join(summary.split()).replace("[", r"\["), ", ".join(options))
+        table.add_row(Text(name, "bold"), " ".join(summary.split()), ", ".join(options))
     console.print(table)
     console.print("Sums are written with a plus: ap+ce. All but those that say otherwise take `prevalence` too.")
     console.print(f"surrogates: {', '.join(SURROGATES)}")

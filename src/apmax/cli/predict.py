@@ -15,6 +15,8 @@ apmax predict runs/churn clients.csv --out scored.csv
 
 apmax predict runs/churn clients.parquet --top 500 --out call_these.csv
 
+apmax predict runs/churn clients.csv --probability --name risk --out scored.csv
+
 apmax predict runs/active library.smi --top 1000 --out ranked.csv
 
 apmax predict runs/tox library.csv --smiles SMILES --by NR-AhR --top 1000 --out ranked.csv
@@ -33,6 +35,9 @@ def predict_command(
     sort: Annotated[bool, typer.Option("--sort", help="Best first; else in the order of DATA.")] = False,
     top: Annotated[int | None, typer.Option(min=1, metavar="K", help="Only the K best, best first.")] = None,
     name: Annotated[str, typer.Option(metavar="COLUMN", help="Name of the new column.")] = "score",
+    probability: Annotated[
+        bool, typer.Option("--probability", help="Add a column of probabilities, calibrated on the validation rows.")
+    ] = False,
     by: Annotated[str | None, typer.Option(metavar="TARGET", help="Which of several targets to sort by.")] = None,
     smiles: _options.OtherSmilesOption = None,
     path: _options.OtherPathOption = None,
@@ -48,13 +53,14 @@ def predict_command(
 ) -> None:
     """Add a score to every row of a file; higher means more likely positive.
 
-    All columns and rows are kept. A score is made for ranking: it is not a probability. Files larger than memory are
-    read and written in pieces, images one batch at a time. Molecules and images that cannot be read go to a file of
-    their own, ranked.errors.csv beside ranked.csv, with their row (from 0) and the reason.
+    All columns and rows are kept. A score is made for ranking and is not a probability, which --probability adds.
+    Files larger than memory are read and written in pieces, images one batch at a time. Molecules and images that
+    cannot be read go to a file of their own, ranked.errors.csv beside ranked.csv, with their row (from 0) and the
+    reason. A score that is not finite is an error, and nothing is written.
     """
     from apmax import workflows
     from apmax.cli import _console
-    from apmax.workflows.prediction import errors_file, score_columns
+    from apmax.workflows.prediction import added_columns, errors_file
 
     _options.allow_local_import(model)
     saved, source = workflows.load_model(directory, model=model).open(
@@ -62,7 +68,16 @@ def predict_command(
     )
     _console.set_threads(saved.data_type)
     report = workflows.write_predictions(
-        saved, source, out, sort=sort, top=top, name=name, by=by, on_error=on_error, contact_sheet=contact_sheet
+        saved,
+        source,
+        out,
+        sort=sort,
+        top=top,
+        name=name,
+        by=by,
+        probability=probability,
+        on_error=on_error,
+        contact_sheet=contact_sheet,
     )
     _console.show_warnings([*workflows.ignored_files_warning(source), *report.lines()])
     unreadable = len(report.unreadable_rows)
@@ -70,7 +85,7 @@ def predict_command(
     rows = rows if top is None else min(top, rows)
     console = _console.output()
     console.print(report.timing(), soft_wrap=True)
-    names = " and ".join(map(repr, score_columns(saved, name)))
+    names = " and ".join(map(repr, added_columns(saved, name, probability=probability)))
     console.print(f"{rows:,} rows with {names} in {out}", soft_wrap=True)
     if unreadable:
         console.print(f"{unreadable:,} that cannot be read in {errors_file(out)}", soft_wrap=True)

@@ -21,7 +21,8 @@ def show_progress(
 
     from apmax.reproduce import run_plan
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(True))
+    label = TextColumn("{task.description}", markup=False)
+    columns = (label, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(True))
     known = set(results.lines)
     wanted = {(search.data, search.model) for search in plan}  # another command may be filling other cells
     bars = Progress(*columns, console=console, refresh_per_second=2, disable=not console.is_terminal)

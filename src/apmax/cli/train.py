@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from apmax.cli._options import DATA, SPLITTING, TRAINING, JobOptions, with_job_options
+from apmax.folders import check_free, is_first_process
 
 if TYPE_CHECKING:
     from apmax.workflows import JobResult
@@ -75,9 +76,11 @@ def train_command(
     The types of columns are inferred, validation rows are held out, and the folder keeps everything that is needed to
     continue the training, to score new rows and to repeat it.
     """
+    if not resume and is_first_process():
+        check_free(out)  # before anything heavy is imported
+
     from apmax import workflows
     from apmax.cli import _console
-    from apmax.train import is_first_process
 
     if quiet and verbose:
         raise typer.BadParameter("--quiet and --verbose exclude each other")

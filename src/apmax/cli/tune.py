@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from apmax.cli._options import DATA, JobOptions, with_job_options
+from apmax.folders import check_free
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -62,14 +63,15 @@ def tune_command(
     Trials that fall behind the median are stopped early. The study is an SQLite file: it can be resumed, and other
     processes, on other machines too, can join by the same command with --resume.
     """
+    if not resume:
+        check_free(out)
+
     from apmax import workflows
     from apmax.cli import _console
     from apmax.workflows import tuning
     from apmax.workflows.prepare import prepare_data
     from apmax.workflows.training import check_model
 
-    if out.exists() and any(out.iterdir()) and not resume:
-        raise FileExistsError(f"{out} is not empty: continue with resume=True, or choose another folder")
     searched = tuning.parse_space(space) if space else None
     job = workflows.plan_job(options.job_table(), options.overrides(), options.folders)
     check_model(job)
@@ -135,6 +137,7 @@ def _run_processes(plan: SearchPlan, prepared: PreparedData, processes: int) -> 
 def _trials_table(result: SearchResult) -> Table:
     """Return the best trials with their settings, and a last row of the settings' importance."""
     from rich.table import Table
+    from rich.text import Text
 
     from apmax.workflows.tuning import short_path
 
@@ -145,5 +148,6 @@ def _trials_table(result: SearchResult) -> Table:
     for number, value, settings in result.trials[:SHOWN_TRIALS]:
         table.add_row(str(number), f"{value:.4f}", *(str(settings[path]) for path in paths))
     if result.importance:
-        table.add_row("", "[dim]importance[/]", *(f"[dim]{result.importance.get(path, 0):.0%}[/]" for path in paths))
+        shares = (Text(f"{result.importance.get(path, 0):.0%}", "dim") for path in paths)
+        table.add_row("", Text("importance", "dim"), *shares)
     return table

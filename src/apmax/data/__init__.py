@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         strata,
     )
     from apmax.data.targets import LabelledTable, Target, Targets, read_labelled
-    from apmax.data.writing import open_writer
+    from apmax.data.writing import check_writable, open_writer
 
 _EXPORTS = {
     "parsing": ("timestamps",),
@@ -67,7 +67,7 @@ _EXPORTS = {
         "strata",
     ),
     "targets": ("LabelledTable", "Target", "Targets", "read_labelled"),
-    "writing": ("open_writer",),
+    "writing": ("check_writable", "open_writer"),
 }
 __all__ = [
     "ON_ERROR",
@@ -85,6 +85,7 @@ __all__ = [
     "UnreadableRow",
     "any_known",
     "any_positive",
+    "check_writable",
     "describe_unreadable",
     "images",
     "is_molecule_file",

@@ -59,7 +59,7 @@ def words(column: Any) -> Any:
         array = pc.if_else(pc.is_finite(array), array, None)
         if bool(pc.all(pc.equal(pc.round(array), array)).as_py()):
             array = pc.cast(array, pa.int64(), safe=False)
-    text = pc.utf8_trim_whitespace(pc.cast(array, pa.string()))
+    text = pc.utf8_trim_whitespace(_cast_text(array))
     lower = pc.utf8_lower(text)
     text = pc.if_else(pc.is_in(lower, pa.array(["true", "false"])), lower, text)
     return pc.if_else(pc.is_in(lower, pa.array(MISSING)), None, text)
@@ -133,7 +133,7 @@ def cells(column: Any) -> list[str]:
     >>> cells(pa.array([" CCO", None]))
     ['CCO', '']
     """
-    return [(cell or "").strip() for cell in flatten_column(column).cast(pa.string()).to_pylist()]
+    return [(cell or "").strip() for cell in _cast_text(flatten_column(column)).to_pylist()]
 
 
 def date_format(text: Any) -> str | None:
@@ -154,6 +154,18 @@ def flatten_column(column: Any) -> Any:
     """Return a column as one plain array: chunks joined, categories written out."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _cast_text(array: Any) -> Any:
+    """Return an array as text.
+
+    Raises:
+        ValueError: Its values are lists, structs or bytes that are not UTF-8.
+    """
+    try:
+        return pc.cast(array, pa.string())
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        raise ValueError(f"values of type {array.type} cannot be read as text") from None
 
 
 def _moments(text: Any, form: str) -> Any:

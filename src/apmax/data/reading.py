@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -30,12 +30,22 @@ parquet = extras.load("pyarrow.parquet", "tables")
 TABLE_SUFFIXES = (".csv", ".csv.gz", ".parquet")
 SMILES_SUFFIXES = (".smi", ".smi.gz")
 SDF_SUFFIXES = (".sdf", ".sdf.gz")
+MAX_SDF_ATOMS = 5_000
+"""The most atoms of a structure of an .sdf file."""
 DELIMITERS = ",;\t|"
 CHUNK_ROWS = 2**16
 BLOCK_BYTES = 2**23
+"""The longest row of a csv, line of an .smi file, record of an .sdf file, and header (8 MiB)."""
+MAX_COLUMNS = 100_000
+"""The most columns of a file; one with more is refused by its header."""
+MAX_NAME_LENGTH = 10_000
+"""The most characters of a column's name."""
 ON_ERROR = ("skip", "raise")
 """What to do with rows that cannot be read: leave them out and report them, or raise."""
 _PROPERTY = re.compile(r"^>.*<([^<>]+)>")
+_BLOCK_TEXT = f"{BLOCK_BYTES // 2**20} MiB"
+_SHOWN = 200
+"""Characters of an Arrow error that are shown: it may quote a whole row."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,11 @@ class UnreadableRow:
     value: str
     reason: str
 
+    @property
+    def short_value(self) -> str:
+        """The first hundred characters of the value, for messages."""
+        return self.value if len(self.value) <= 100 else f"{self.value[:100]}…"
+
 
 def describe_unreadable(unreadable: Sequence[UnreadableRow], total: int, noun: str = "rows", *, most: int = 5) -> str:
     """Return one line that counts the unreadable rows and shows the first few.
@@ -59,7 +74,7 @@ def describe_unreadable(unreadable: Sequence[UnreadableRow], total: int, noun: s
     >>> describe_unreadable([UnreadableRow(7, "C(C", "extra open parentheses")], 10, "molecules")
     "1 of 10 molecules cannot be read: row 7 'C(C' (extra open parentheses)"
     """
-    shown = "; ".join(f"row {item.row} {item.value!r} ({item.reason})" for item in unreadable[:most])
+    shown = "; ".join(f"row {item.row} {item.short_value!r} ({item.reason})" for item in unreadable[:most])
     more = f"; and {len(unreadable) - most:,} more" if len(unreadable) > most else ""
     return f"{len(unreadable):,} of {total:,} {noun} cannot be read: {shown}{more}"
 
@@ -103,6 +118,10 @@ class RowSource(ABC):
             hint = f" (did you mean {near[0]!r}?)" if near else ""
             columns = list_names(self.columns)
             raise ValueError(f"{argument}: {self.path} has no column {name!r}{hint}; its columns are {columns}")
+
+    def unreadable_type(self, name: str) -> str | None:  # noqa: ARG002 - overridden
+        """Return the type of a column whose values cannot be read as text, such as "list<int64>"; None of others."""
+        return None
 
 
 def open_table(path: str | os.PathLike[str], *, smiles_column: str = "smiles") -> RowSource:
@@ -151,13 +170,12 @@ class TableFile(RowSource):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = _existing(path)
         self.suffix = table_suffix(self.path)
+        self._types: dict[str, Any] = {}
         names = self._parquet_names() if self.suffix == ".parquet" else self._header()
         # A space after the delimiter is not part of a column's name.
         self._stored = {name.strip(): name for name in names}
         self.columns = [name.strip() for name in names]
-        twice = [name for name, count in Counter(self.columns).items() if count > 1]
-        if twice:
-            raise ValueError(f"{path}: there are {self.columns.count(twice[0])} columns with the name {twice[0]!r}")
+        _check_names(self.path, self.columns)
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """Yield the rows in order as `pyarrow.Table`s of some ten thousand rows; of all columns by default."""
@@ -174,7 +192,33 @@ class TableFile(RowSource):
                     for batch in reader:
                         yield pa.Table.from_batches([batch]).rename_columns(names)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-            raise ValueError(f"{self.path}: {first_line(error)}") from None
+            raise ValueError(f"{self.path}: {_arrow_reason(error)}") from None
+
+    def check_column(self, name: str, argument: str) -> None:
+        """Raise unless there is a column `name` whose values can be read as text."""
+        super().check_column(name, argument)
+        kind = self.unreadable_type(name)
+        if kind is not None:
+            raise ValueError(
+                f"{argument}: column {name!r} of {self.path} is of type {kind}, which cannot be read: "
+                "save it as text, numbers or dates"
+            )
+
+    def unreadable_type(self, name: str) -> str | None:
+        """Return the type of a column of lists, structs, maps, or bytes that are not UTF-8; None of others."""
+        if self.suffix != ".parquet":
+            return None
+        kind = self._types[self._stored[name]]
+        if pa.types.is_nested(kind):
+            return str(kind)
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+            # Some writers store text as bytes: whether it is text, the values tell.
+            try:
+                for chunk in self.chunks([name]):
+                    chunk.column(name).cast(pa.binary()).cast(pa.string())
+            except pa.ArrowInvalid:
+                return str(kind)
+        return None
 
     def _open_csv(self, stored: Sequence[str]) -> Any:
         return arrow_csv.open_csv(
@@ -191,10 +235,13 @@ class TableFile(RowSource):
     def _header(self) -> list[str]:
         try:
             with _open_text(self.path, newline="") as file:
-                start = file.readline()
+                start = file.readline(BLOCK_BYTES)
                 self.delimiter = max(DELIMITERS, key=start.count)
+                _check_count(self.path, start.count(self.delimiter) + 1, complete=start.endswith("\n"))
                 file.seek(0)
-                names = next(csv.reader(file, delimiter=self.delimiter), [])
+                names = next(csv.reader(_bounded_lines(file, self.path), delimiter=self.delimiter), [])
+        except csv.Error:  # a field that is longer than the module's limit
+            raise ValueError(_long_name(self.path)) from None
         except UnicodeDecodeError:
             raise ValueError(f"{self.path} is not UTF-8 text: save it as UTF-8") from None
         except (gzip.BadGzipFile, EOFError, zlib.error):
@@ -205,9 +252,11 @@ class TableFile(RowSource):
 
     def _parquet_names(self) -> list[str]:
         try:
-            return list(parquet.read_schema(self.path).names)
+            schema = parquet.read_schema(self.path)
         except pa.ArrowException as error:
             raise ValueError(f"{self.path} is not a parquet file: {first_line(error)}") from None
+        self._types = {field.name: field.type for field in schema}
+        return list(schema.names)
 
 
 class SmilesFile(RowSource):
@@ -215,29 +264,32 @@ class SmilesFile(RowSource):
 
     Args:
         path: The file.
-        smiles_column: The name of the column of SMILES; the other column is "name".
+        smiles_column: The name of the column of SMILES; the other column is "name" (or "id", if that is "name").
 
     Raises:
         FileNotFoundError: There is no such file.
+        ValueError: When it is read: a line is longer than `BLOCK_BYTES`.
     """
 
     def __init__(self, path: str | os.PathLike[str], smiles_column: str = "smiles") -> None:
         self.path = _existing(path)
-        self.columns = [smiles_column, "name"]
+        self.columns = [smiles_column, "id" if smiles_column == "name" else "name"]
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """Yield the molecules in order as `pyarrow.Table`s; blank lines are not rows."""
         with _open_text(self.path) as file:
-            lines = (line.split(maxsplit=1) for line in file if line.strip())
-            rows = ({self.columns[0]: first, "name": rest[0].strip() if rest else ""} for first, *rest in lines)
+            lines = (line.split(maxsplit=1) for line in _bounded_lines(file, self.path) if line.strip())
+            smiles, name = self.columns
+            rows = ({smiles: first, name: rest[0].strip() if rest else ""} for first, *rest in lines)
             yield from _tables(rows, self.columns if columns is None else columns)
 
 
 class SdfFile(RowSource):
     """An .sdf or .sdf.gz file: the molecules as SMILES by RDKit, their names and their properties.
 
-    The SMILES of a structure that RDKit cannot read is empty. A property that a molecule does not have is empty, and
-    one with the name of the column of SMILES is not read: the structure counts.
+    The SMILES of a structure that RDKit cannot read, or that has more than `MAX_SDF_ATOMS` atoms, is empty. A property
+    that a molecule does not have is empty, and one with the name of the column of SMILES is not read: the structure
+    counts.
 
     Args:
         path: The file.
@@ -246,14 +298,20 @@ class SdfFile(RowSource):
     Raises:
         FileNotFoundError: There is no such file.
         ModuleNotFoundError: RDKit is not installed.
+        ValueError: More than `MAX_COLUMNS` properties; when it is read, a record longer than `BLOCK_BYTES`.
     """
 
     def __init__(self, path: str | os.PathLike[str], smiles_column: str = "smiles") -> None:
         self.path = _existing(path)
         extras.load("rdkit.Chem", "molecules")
         with _open_text(self.path) as file:
-            found = (match[1].strip() for line in file if (match := _PROPERTY.match(line)))
-            self.columns = list(dict.fromkeys([smiles_column, "name", *found]))
+            columns = {smiles_column: None, "name": None}
+            for line in _bounded_lines(file, self.path):
+                if match := _PROPERTY.match(line):
+                    columns[match[1].strip()] = None
+                    _check_count(self.path, len(columns))
+        self.columns = list(columns)
+        _check_names(self.path, self.columns)
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """Yield the molecules in order as `pyarrow.Table`s."""
@@ -262,20 +320,24 @@ class SdfFile(RowSource):
             yield from _tables(self._rows(file, with_smiles=self.columns[0] in names), names)
 
     def _rows(self, file: TextIO, *, with_smiles: bool) -> Iterator[dict[str, str]]:
-        for block, properties in _sdf_records(file):
+        for block, properties in _sdf_records(file, self.path):
             smiles = {self.columns[0]: _block_smiles(block) if with_smiles else ""}
             yield {"name": block.partition("\n")[0].strip(), **properties, **smiles}
 
 
-def _sdf_records(file: TextIO) -> Iterator[tuple[str, dict[str, str]]]:
+def _sdf_records(file: TextIO, path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the block of each structure, and its properties."""
     lines: list[str] = []
-    for line in file:
+    size = 0
+    for line in _bounded_lines(file, path):
         if line.rstrip() != "$$$$":
             lines.append(line)
+            size += len(line)
+            if size > BLOCK_BYTES:
+                raise ValueError(f"{path}: a record is longer than {_BLOCK_TEXT}: is the line $$$$ after it missing?")
             continue
         yield _sdf_record(lines)
-        lines = []
+        lines, size = [], 0
     if any(line.strip() for line in lines):
         yield _sdf_record(lines)
 
@@ -283,7 +345,7 @@ def _sdf_records(file: TextIO) -> Iterator[tuple[str, dict[str, str]]]:
 def _sdf_record(lines: Sequence[str]) -> tuple[str, dict[str, str]]:
     starts = [place for place, line in enumerate(lines) if _PROPERTY.match(line)]
     properties = {}
-    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+    for start, end in pairwise([*starts, len(lines)]):
         match = _PROPERTY.match(lines[start])
         assert match is not None
         properties[match[1].strip()] = "".join(lines[start + 1 : end]).strip()
@@ -294,7 +356,8 @@ def _block_smiles(block: str) -> str:
     chem = extras.load("rdkit.Chem", "molecules")
     with chem.rdBase.BlockLogs():
         molecule = chem.MolFromMolBlock(block)
-        return "" if molecule is None else str(chem.MolToSmiles(molecule))
+        # RDKit takes the square of the atoms in time for a SMILES, and crashes from some 20,000 on.
+        return "" if molecule is None or molecule.GetNumAtoms() > MAX_SDF_ATOMS else str(chem.MolToSmiles(molecule))
 
 
 def _tables(rows: Iterator[dict[str, str]], columns: Sequence[str]) -> Iterator[Any]:
@@ -318,6 +381,50 @@ def _open_text(path: Path, newline: str | None = None) -> TextIO:
     if _is_gzip(path):
         return gzip.open(path, "rt", encoding="utf-8-sig", newline=newline)
     return path.open(encoding="utf-8-sig", newline=newline)
+
+
+def _bounded_lines(file: TextIO, path: Path) -> Iterator[str]:
+    """Yield the lines of a text file.
+
+    Raises:
+        ValueError: A line is longer than `BLOCK_BYTES`; no more of it is read.
+    """
+    while line := file.readline(BLOCK_BYTES + 1):
+        if len(line) > BLOCK_BYTES:
+            raise ValueError(f"{path}: a line is longer than {_BLOCK_TEXT}: is this a text file with lines?")
+        yield line
+
+
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    _check_count(path, len(names))
+    if any(len(name) > MAX_NAME_LENGTH for name in names):
+        raise ValueError(_long_name(path))
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"{path}: there are {names.count(twice[0])} columns with the name {twice[0]!r}")
+
+
+def _check_count(path: Path, count: int, *, complete: bool = True) -> None:
+    if count > MAX_COLUMNS:
+        found = f"{'' if complete else 'at least '}{count:,} columns"
+        raise ValueError(
+            f"{path} has {found}, more than the {MAX_COLUMNS:,} that are read: leave columns out, or save it with rows "
+            "and columns exchanged if its rows are the features"
+        )
+
+
+def _long_name(path: Path) -> str:
+    return (
+        f"{path}: the name of a column is longer than {MAX_NAME_LENGTH:,} characters: "
+        "is its first line a header, with all quotation marks closed?"
+    )
+
+
+def _arrow_reason(error: Exception) -> str:
+    reason = first_line(error)
+    if "straddl" in reason:
+        return f"a row is longer than {_BLOCK_TEXT}: is a quotation mark not closed, or a line break missing?"
+    return reason if len(reason) <= _SHOWN else f"{reason[:_SHOWN]}…"
 
 
 def table_suffix(path: Path) -> str:

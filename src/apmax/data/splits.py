@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from apmax import validation
+from apmax.data.archives import read_npz
 
 RowNumbers = npt.NDArray[np.int64]
 Labels = npt.NDArray[np.float32]
@@ -178,8 +179,8 @@ def k_fold(
     """Return k pairs of (training, held-out) rows; every row is held out once.
 
     Without groups every fold has its share (±1) of each class (of several targets: of each of the `strata`), and the
-    folds have equal sizes (±1). With groups no group is divided: those with the most positives are dealt first, each
-    to the fold with the fewest positives, so that every fold has positives if k groups have.
+    folds have equal sizes (±1). With groups no group is divided: those with the most positives are assigned first,
+    each to the fold with the fewest positives, so that every fold has positives if k groups have.
 
     Args:
         labels: (n,) or (n, targets).
@@ -201,7 +202,7 @@ def k_fold(
     fold = np.empty(len(labels), dtype=np.int64)
     if groups is None:
         classes = _equal_values(np.nan_to_num(labels, nan=-1) if labels.ndim == 1 else strata(labels))
-        # Dealt like cards, one class after the other, so that the sizes of the folds are equal as well.
+        # Round-robin, one class after the other, so that the sizes of the folds are equal as well.
         order = np.concatenate([generator.permutation(rows) for rows in classes])
         fold[order] = np.arange(len(order)) % k
     else:
@@ -305,13 +306,13 @@ def load_split(path: str | PathLike[str]) -> Split:
     """Return the split of an .npz file with the arrays `train`, `valid` and `test` of row numbers.
 
     Raises:
-        ValueError: An array is missing, or not of whole numbers.
+        ValueError: An array is missing, damaged, larger than 1 GiB, or not of whole numbers.
     """
-    with np.load(path, allow_pickle=False) as file:
-        for name in ("train", "valid", "test"):
-            if name not in file or file[name].ndim != 1 or file[name].dtype.kind not in "iu":
-                raise ValueError(f"{path} must hold an array of row numbers called {name!r}, it has {list(file)}")
-        return Split(*(file[name].astype(np.int64) for name in ("train", "valid", "test")))
+    arrays = read_npz(path, ("train", "valid", "test"))
+    for name, array in arrays.items():
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise ValueError(f"{path} must hold row numbers in {name!r}, got {array.dtype} of shape {array.shape}")
+    return Split(*(array.astype(np.int64) for array in arrays.values()))
 
 
 def _equal_values(values: npt.NDArray[Any]) -> list[RowNumbers]:

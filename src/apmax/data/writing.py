@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from apmax import extras
-from apmax.data.reading import table_suffix
+from apmax.data.reading import RowSource, table_suffix
 from apmax.validation import first_line
 
 pa = extras.load("pyarrow", "tables")
@@ -19,9 +19,17 @@ parquet = extras.load("pyarrow.parquet", "tables")
 
 
 class CsvWriter:
-    """Writer of csv files; values are quoted only where necessary."""
+    """Writer of csv files; values are quoted only where necessary.
 
-    def __init__(self, path: Path, *, suffix: str, delimiter: str) -> None:
+    Args:
+        path: The file that is written.
+        suffix: ".csv" or ".csv.gz".
+        delimiter: The delimiter.
+        shown: The file's final name, for messages.
+    """
+
+    def __init__(self, path: Path, *, suffix: str, delimiter: str, shown: Path) -> None:
+        self.shown = shown
         self.file: Any = gzip.GzipFile(path, "wb", compresslevel=6) if suffix == ".csv.gz" else path.open("wb")
         self.delimiter = delimiter
         self.header_written = False
@@ -42,7 +50,9 @@ class CsvWriter:
             text = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
             text = pc.fill_null(pc.cast(text, pa.string()), "")
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
-            raise ValueError(f"column {name!r} cannot be written as csv ({first_line(error)}): write parquet") from None
+            raise ValueError(
+                f"{self.shown}: column {name!r} cannot be written as csv ({first_line(error)}): write parquet"
+            ) from None
         return _quoted(text, self.delimiter)
 
     def close(self) -> None:
@@ -76,7 +86,11 @@ def open_writer(path: str | os.PathLike[str], *, delimiter: str = ",") -> Iterat
     suffix = table_suffix(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.writing")
-    writer = ParquetWriter(beside) if suffix == ".parquet" else CsvWriter(beside, suffix=suffix, delimiter=delimiter)
+    writer = (
+        ParquetWriter(beside)
+        if suffix == ".parquet"
+        else CsvWriter(beside, suffix=suffix, delimiter=delimiter, shown=path)
+    )
     try:
         yield writer
         writer.close()
@@ -84,6 +98,23 @@ def open_writer(path: str | os.PathLike[str], *, delimiter: str = ",") -> Iterat
     finally:
         writer.close()
         beside.unlink(missing_ok=True)
+
+
+def check_writable(path: str | os.PathLike[str], source: RowSource) -> None:
+    """Raise unless all columns of a source can be written to a file, before any work is done.
+
+    Raises:
+        ValueError: The file is a csv, and a column holds lists, structs, maps or bytes.
+    """
+    if table_suffix(Path(path)) == ".parquet":
+        return
+    for name in source.columns:
+        kind = source.unreadable_type(name)
+        if kind is not None:
+            raise ValueError(
+                f"column {name!r} of {source.path} is of type {kind} and cannot be written as csv: "
+                f"write {Path(path).name} as parquet"
+            )
 
 
 def _quoted(text: Any, delimiter: str) -> Any:

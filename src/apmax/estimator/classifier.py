@@ -18,13 +18,12 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
 
 from apmax import validation
-from apmax.estimator.calibration import fit_platt
-from apmax.estimator.exact import column_moments, fit_linear, merge_equal_rows
+from apmax.committee.linear import column_moments, fit_linear, merge_equal_rows
+from apmax.committee.network import fit_network, row_dataset
 from apmax.estimator.loss_choice import CANDIDATES, choose_loss
-from apmax.estimator.network import fit_network, row_dataset
 from apmax.losses import LOSSES
 from apmax.surrogates import SURROGATES
-from apmax.train import predict
+from apmax.train import fit_platt, predict
 
 _Array = NDArray[np.float64]
 SOLVERS = ("exact", "adam", "sgd")

@@ -8,17 +8,22 @@ sums of their distances d from its left edge and of d²) suffice for all anchors
 Accuracy. A piece without end (hinges) is accumulated from the top by a recurrence whose terms are all non-negative.
 A bounded piece is a difference of prefix sums; these are taken relative to cells twice as wide as the piece, so that
 neither an offset of all scores nor one far outlier costs digits. The same holds in the backward pass, where a piece
-adds to the sums over the buckets where it begins and subtracts the same where it ends. Everything is relative to the
-median anchor; at an anchor at a distance D from it, positions are exact to within the rounding of D, 1e-16·D.
+adds to the sums over the buckets where it begins and subtracts the same where it ends.
+
+A knot a + x need not be a float64: near 1e17 they are 16 apart. Its edge is the knot rounded up, so that s ≥ edge
+means s ≥ knot for every float64 s, and the excess of the edge over the knot is kept: distances s - knot are exact
+wherever the scores lie and however small the margin is.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from apmax.exact.search import Located, edges_at_or_below, edges_below, sort
+from apmax.exact.search import Located, edges_at_or_below, sort
 from apmax.surrogates import Piece, Surrogate
 
 
@@ -38,11 +43,12 @@ class BucketTable:
             )
         self.pieces = surrogate.pieces(margin)
         self.degree = _degree(self.pieces)
-        self.reference, relative = centred(anchors)
-        self.anchors, self._order = sort(relative)
+        self.anchors, self._order = sort(anchors.detach().double().contiguous())
         count = anchors.shape[-1]
-        knots = torch.cat([self.anchors + piece.start for piece in self.pieces], -1)
-        self.edges, origin = sort(knots)
+        rounded = [_rounded_up_sum(self.anchors, piece.start) for piece in self.pieces]
+        # How far each knot lies below its edge, piece by piece.
+        self._excess = torch.cat([excess for _, excess in rounded], -1)
+        self.edges, origin = sort(torch.cat([edge for edge, _ in rounded], -1))
         # Bucket 0 lies below every knot and contributes nothing; its distances are only kept finite.
         self._left = torch.cat([self.edges[..., :1], self.edges], -1)
         # The positions of the knots among the edges, piece by piece. Equal edges may be in any order: no bucket lies
@@ -52,25 +58,28 @@ class BucketTable:
         shape = (self.degree + 1, 2, *self.edges.shape[:-1], self.edges.shape[-1] + 1)
         self.moments = torch.zeros(shape, dtype=torch.float64, device=anchors.device)
         first = self.pieces[0]
-        # Twice as wide as a bounded piece, so that it touches two cells at most.
-        self._width = 0.0 if first.stop is None else 2 * (first.stop - first.start)
+        # At least twice as wide as a bounded piece, so that it touches two cells at most.
+        self._width = 0.0 if first.stop is None else _power_of_two_above(2 * (first.stop - first.start))
         if self._width:
             cell, self._rest = _cells(self.edges, self._width)
-            # A bucket wider than a piece lies in none, nor does the last, which has no end.
-            self._wide = pad(torch.diff(self.edges) > self._width, (0, 1), value=True)
+            # A bucket wider than a piece (and than the rounding of its edges) lies in none, nor does the last, which
+            # has no end.
+            upper = self.edges[..., 1:]
+            gap = torch.nextafter(upper, torch.full_like(upper, torch.inf)) - upper
+            self._wide = pad(torch.diff(self.edges) > self._width + gap, (0, 1), value=True)
             # Numbers of edges: where bounded pieces begin, where they pass into the next cell, and where they end.
             begin, end = self._places[..., :-count], self._places[..., count:]
-            middle = edges_below(cell, cell.gather(-1, begin).add_(1)).clamp_(begin, end)
+            middle = edges_at_or_below(cell, cell.gather(-1, begin)).clamp_(begin, end)
             self._bounds = begin, middle, end
-            self._begin_rest = self._rest.gather(-1, begin)
+            self._begin_rest = self._rest.gather(-1, begin) - self._excess[..., :-count]
         self._powers: list[Tensor] = []
         self._linear: Tensor
 
     def locate(self, scores: Tensor) -> Located:
         """Return each example's bucket (the number of knots at or below its score) and distance from its left edge."""
-        relative = scores.double() - self.reference
-        bucket = edges_at_or_below(self.edges, relative)
-        return Located(bucket, relative.sub_(self._left.gather(-1, bucket)))
+        scores = scores.double()
+        bucket = edges_at_or_below(self.edges, scores)
+        return Located(bucket, scores - self._left.gather(-1, bucket))
 
     def add(self, located: Located, weight: Tensor) -> None:
         """Add located examples (..., m) with their two weights (2, ..., m)."""
@@ -126,7 +135,9 @@ class BucketTable:
             elif power == 2:
                 term = term + gap * (2 * above[1] + gap * above[0])
             tables.append(term.flip(-1).cumsum(-1).flip(-1))
-        return _take(torch.stack(tables), self._places[..., -self.anchors.shape[-1] :])
+        powers = _take(torch.stack(tables), self._places[..., -self.anchors.shape[-1] :])
+        _recentre(powers, self._excess[..., -self.anchors.shape[-1] :])
+        return powers
 
     def _bounded_powers(self) -> tuple[Tensor, ...]:
         """Return Σ (s - v)^p over the examples of each bounded piece, v where it begins: all pieces at one go."""
@@ -154,7 +165,8 @@ class BucketTable:
         if not c1:
             return torch.stack([c0 * zeroth, torch.zeros_like(zeroth)])
         knots = self.edges.gather(-1, knot)
-        moment = pad((mass[..., :-1] * torch.diff(knots, dim=-1)).cumsum(-1), (1, 0))
+        excess = self._excess[..., -self.anchors.shape[-1] :]
+        moment = pad((mass[..., :-1] * torch.diff(knots, dim=-1)).cumsum(-1), (1, 0)) + (weight * excess).cumsum(-1)
         first = _take(moment, last) + zeroth * (self.edges - knots.gather(-1, last))
         return torch.stack([c0 * zeroth + c1 * first, c1 * zeroth])
 
@@ -182,16 +194,6 @@ class BucketTable:
         return torch.empty_like(values).scatter_(-1, self._order.expand_as(values), values)
 
 
-def centred(anchors: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the median anchor of each task and all anchors relative to it, in float64.
-
-    Differences of neighbours are exact in floating point; relative to a typical anchor an offset costs no digits.
-    """
-    anchors = anchors.detach().double().contiguous()
-    reference = anchors.median(-1, keepdim=True).values
-    return reference, anchors - reference
-
-
 def _degree(pieces: tuple[Piece, ...]) -> int:
     return max(power for piece in pieces for power in range(3) if piece.coefficients[power])
 
@@ -201,10 +203,30 @@ def _derivative(piece: Piece) -> Piece:
     return Piece(piece.start, piece.stop, (first, 2 * second, 0))
 
 
+def _rounded_up_sum(values: Tensor, offset: float) -> tuple[Tensor, Tensor]:
+    """Return the smallest float64 numbers that are not below `values + offset`, and their excess over that sum.
+
+    >>> _rounded_up_sum(torch.tensor([0.0, 1e17], dtype=torch.float64), 1.0)[1].tolist()  # 1e17 + 16 is the next
+    [0.0, 15.0]
+    """
+    total = values + offset
+    # The rounding error of a sum is itself a float64 (Knuth's TwoSum).
+    without = total - values
+    error = (values - (total - without)) + (offset - without)
+    above = torch.nextafter(total, torch.full_like(total, torch.finfo(total.dtype).max))
+    edge = torch.where(error > 0, above, total)
+    return edge, (edge - total) - error
+
+
+def _power_of_two_above(value: float) -> float:
+    """Return the smallest power of two above `value`."""
+    return math.ldexp(1.0, math.frexp(value)[1])
+
+
 def _cells(values: Tensor, width: float) -> tuple[Tensor, Tensor]:
-    """Return which cell of `width` each value lies in, and its distance from the cell's origin."""
+    """Return which cell each value lies in, and its distance from the cell's origin; exact, as `width` is 2ⁿ."""
     cell = (values / width).floor()
-    # Far beyond 2⁵³ widths the product is rounded so coarsely that the rest could be anything.
+    # Only a cell number beyond the range of float64 leaves something to clamp.
     return cell, (values - cell * width).clamp_(0, width)
 
 

@@ -7,7 +7,6 @@ import math
 import torch
 from torch import Tensor
 
-from apmax.exact.buckets import centred
 from apmax.exact.search import Located, edges_at_or_below
 from apmax.surrogates import MAX_EXPONENT
 
@@ -28,7 +27,7 @@ class ExponentialTable:
 
     def __init__(self, anchors: Tensor, scale: float) -> None:
         self.scale = scale
-        self.reference, relative = centred(anchors)
+        self.reference, relative = _centred(anchors)
         self.edges, self._order = (relative + MAX_EXPONENT / scale).sort(-1)
         self._log_edges = scale * self.edges
         shape = (2, 2, *self.edges.shape[:-1], self.edges.shape[-1] + 1)
@@ -78,3 +77,13 @@ class ExponentialTable:
 
     def _unsort(self, values: Tensor) -> Tensor:
         return torch.empty_like(values).scatter_(-1, self._order.expand_as(values), values)
+
+
+def _centred(anchors: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the median anchor of each task and all anchors relative to it, in float64.
+
+    Differences of neighbours are exact in floating point; relative to a typical anchor an offset costs no digits.
+    """
+    anchors = anchors.detach().double().contiguous()
+    reference = anchors.median(-1, keepdim=True).values
+    return reference, anchors - reference

@@ -19,6 +19,8 @@ DENSE_PAIRS = 200_000
 """Up to this many pairs the full matrix is faster than a search."""
 _PAIRS_PER_POINT = 64
 """A point of the grid, with its FFTs, costs about as much as this many pairs."""
+_MAX_LOGARITHM = 2.0**24
+"""Up to this many units of c·score the exponential's sums, which are added in the logarithm, keep eight digits."""
 _MAX_PAIRS_AT_ONCE = 2**22
 """Pairs held in memory at a time; more are computed in chunks of anchors."""
 
@@ -170,9 +172,11 @@ def _fastest(scores: Tensor, anchors: Tensor, surrogate: Surrogate, margin: floa
     # The time of both methods is proportional to the number of tasks, so that one task decides.
     if fast is None or scores.shape[-1] * anchors.shape[-1] <= DENSE_PAIRS:
         return "dense"
-    if fast == "bucket":
+    if fast == "bucket" and surrogate.name != "exponential":
         return "bucket"
     low, high = _extremes(scores, anchors)
+    if fast == "bucket":
+        return "bucket" if margin * float((high - low).max()) <= _MAX_LOGARITHM else "dense"
     points = grid_points(float((high - low).max()), margin) * low.numel()
     return "grid" if points <= min(MAX_POINTS, number // _PAIRS_PER_POINT) else "dense"
 

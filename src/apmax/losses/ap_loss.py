@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -19,6 +20,8 @@ from apmax.losses.memory import Memory
 
 _MAX_CACHED_CORRECTIONS = 256
 """Corrections are cached for this many batch shapes; then the cache is emptied."""
+_PROBABILITY_BATCHES = 10
+"""After this many training batches with all scores in [0, 1] the loss warns that it was given probabilities."""
 _FEW_ROWS = 256
 """Up to this many rows a set finds a repeated one faster than a sort."""
 PAPER_OPTIONS: Mapping[str, Any] = MappingProxyType(
@@ -86,6 +89,7 @@ class APLoss(Loss):
         self.surrogate = validation.choice("surrogate", surrogate, surrogates.SURROGATES)
         formula = surrogates.get(surrogate, margin)
         self.self_pair = formula.at_zero(margin)
+        self._score_limit = _score_limit(formula, float(margin), sigmoid=sigmoid)
         self.margin, self.sigmoid = float(margin), sigmoid
         self.gamma = validation.interval("gamma", gamma, 0, 1, closed="right")
         self.floor = None if floor is None else validation.interval("floor", floor, 0, closed="left")
@@ -102,6 +106,8 @@ class APLoss(Loss):
         self._corrections: dict[tuple[int, int, torch.dtype], tuple[Correction, Tensor, Tensor]] = {}
         self._corrected = self.prevalence is not None
         self._warned_no_positive = False
+        # Training batches so far with all scores in [0, 1]; None once the scores are known to be on another scale.
+        self._probability_batches: int | None = None if sigmoid else 0
         # Found by the checks of the current batch, if all its rows differ.
         self._checked: _CheckedBatch | None = None
         if not formula.bounded and not sigmoid:
@@ -137,12 +143,37 @@ class APLoss(Loss):
 
     def check(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> None:
         """Raise `ValueError` for an invalid batch, or one whose labels are not those of its training rows."""
-        checked = None
+        checked, extremes, measure = None, None, self.counts_probabilities()
         if self.training and index is not None and labels.ndim == 1 and search.on_host(index):
             checked = self._check_on_host(scores, labels, index)
         if checked is None:
-            super().check(scores, labels, index)
+            extremes = self._check_and_measure(scores, labels, index, measure=measure)
+        elif measure and scores.numel():
+            extremes = float(scores.min()), float(scores.max())
         self._checked = checked
+        if extremes is not None:
+            self.count_probabilities(*extremes)
+
+    def score_limit(self, dtype: torch.dtype) -> float:  # noqa: ARG002
+        """Return the magnitude up to which the pair sums, and the memory in float32, are finite."""
+        return self._score_limit
+
+    def counts_probabilities(self) -> bool:
+        """Return whether the scores of this batch may be probabilities, which `count_probabilities` is to find out."""
+        return self.training and self._probability_batches is not None
+
+    def count_probabilities(self, low: float, high: float) -> None:
+        """Warn once if the scores of several training batches, here from `low` to `high`, all lie in [0, 1]."""
+        if self._probability_batches is None or low == high:
+            return
+        self._probability_batches = self._probability_batches + 1 if low >= 0 and high <= 1 else None
+        if self._probability_batches == _PROBABILITY_BATCHES:
+            self._probability_batches = None
+            warnings.warn(
+                f"all scores of {_PROBABILITY_BATCHES} training batches lie in [0, 1], as probabilities do: pass raw "
+                "scores (logits), the model's output without a sigmoid (this warning is given once)",
+                stacklevel=6,
+            )
 
     def faults(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
         """Return a scalar that is 0 if the batch is valid and its labels are those of its training rows."""
@@ -332,7 +363,10 @@ class APLoss(Loss):
     def _check_on_host(self, scores: Tensor, labels: Tensor, index: Tensor) -> _CheckedBatch | None:
         """Return the batch's positives if the batch is valid and all rows differ; otherwise None."""
         found = self.memory.positives_among(index.numpy())
-        if found is None or not np.isfinite(scores.numpy()).all():
+        values = scores.numpy()
+        if found is None or not np.isfinite(values).all():
+            return None
+        if self._score_limit < math.inf and (np.abs(values) > self._score_limit).any():
             return None
         (where, slots), given = found, labels.numpy()
         # Where the training set has a positive the label is 1, and nowhere else is it other than 0.
@@ -369,6 +403,25 @@ class _CheckedBatch(NamedTuple):
     rows: Tensor
     where: Tensor
     slots: Tensor
+
+
+def _score_limit(surrogate: surrogates.Surrogate, margin: float, *, sigmoid: bool) -> float:
+    """Return the magnitude of scores up to which sums of ℓ over 2³² pairs are finite in float32.
+
+    Raises:
+        ValueError: The margin is so large that this holds for no scores.
+    """
+    # The exponential surrogate is held constant beyond its largest exponent and summed in float64.
+    if surrogate.bounded or surrogate.name == "exponential":
+        return math.inf
+    largest = torch.finfo(torch.float32).max / 2**32
+    exponents = torch.arange(128, dtype=torch.float64)
+    # A difference of two scores is up to twice as large, or at most 1 after the sigmoid.
+    values = surrogate.value_and_slope(2 * 2**exponents, margin)[0]
+    finite = int((values <= largest).sum())
+    if finite == 0:
+        raise ValueError(f"margin must be smaller for surrogate {surrogate.name!r}, which overflows at {margin:g}")
+    return math.inf if sigmoid else 2.0 ** (finite - 1)
 
 
 def _with_gradient(scores: Tensor, value: Tensor, gradient: Tensor) -> Tensor:

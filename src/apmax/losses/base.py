@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
@@ -44,6 +45,7 @@ class Loss(nn.Module, ABC):
     """Names of the loss's own parameters that are to be maximised."""
 
     row_weight: Tensor | None
+    """The training rows' weights, and the totals below, in units of `weight_unit`."""
     prevalence: Tensor | None
     total_positive: Tensor
     total_weight: Tensor
@@ -61,9 +63,10 @@ class Loss(nn.Module, ABC):
         self.num_rows = labels.shape[0]
         self.tasks = labels.shape[1] if labels.ndim == 2 else None
         self.validate = validate
-        weight = None
+        weight, self.weight_unit = None, 1.0
         if sample_weight is not None:
             weight = validation.weights(sample_weight, (self.num_rows,)).to(labels.device)
+            weight, self.weight_unit = validation.rescaled_weights(weight)
         self.register_buffer("row_weight", weight, persistent=False)
         positive, negative = class_weights(labels.mT if labels.ndim == 2 else labels, weight)
         total_positive = positive.sum(-1, dtype=torch.float64)
@@ -107,7 +110,8 @@ class Loss(nn.Module, ABC):
         if self.validate:
             self.check(scores.detach(), labels, index)
             if sample_weight is not None:
-                validation.weights(sample_weight, scores.shape[:1])
+                weight = validation.weights(sample_weight, scores.shape[:1])
+                validation.rescaled_weights(weight)
         if torch.is_autocast_enabled(scores.device.type):
             with torch.autocast(scores.device.type, enabled=False):
                 return self.compute(self._batch(scores, labels, index, sample_weight))
@@ -120,15 +124,38 @@ class Loss(nn.Module, ABC):
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that begins; most losses ignore it."""
 
+    def score_limit(self, dtype: torch.dtype) -> float:  # noqa: ARG002
+        """Return the magnitude up to which scores of this type give a finite value and gradient."""
+        return math.inf
+
     def check(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> None:
-        """Raise `ValueError` for non-finite scores, labels other than 0/1 or rows outside the training set."""
-        # One number, one host synchronisation: it is 0 for a valid batch, and only an invalid one is examined further.
-        if self.faults(scores, labels, index).item() != 0:
+        """Raise `ValueError` for scores, labels or rows that are invalid.
+
+        Scores must be finite and within `score_limit`, labels 0 or 1, rows in the training set.
+        """
+        self._check_and_measure(scores, labels, index, measure=False)
+
+    def _check_and_measure(
+        self, scores: Tensor, labels: Tensor, index: Tensor | None, *, measure: bool
+    ) -> tuple[float, float] | None:
+        """Raise for an invalid batch; return the smallest and the largest score if `measure`."""
+        # One transfer, one host synchronisation: the fault is 0 for a valid batch, and only an invalid one is examined
+        # further.
+        fault = self.faults(scores, labels, index)
+        if not measure or not scores.numel():
+            if fault.item() != 0:
+                self.explain(scores, labels, index)
+            return None
+        low, high = scores.aminmax()
+        found, smallest, largest = torch.stack([fault.double(), low.double(), high.double()]).tolist()
+        if found != 0:
             self.explain(scores, labels, index)
+        return smallest, largest
 
     def explain(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> None:
         """Raise the `ValueError` that describes an invalid batch."""
         validation.finite(scores)
+        validation.within(scores, self.score_limit(scores.dtype))
         validation.binary(labels)
         if index is not None:
             validation.rows(index, self.num_rows)
@@ -139,6 +166,9 @@ class Loss(nn.Module, ABC):
         if labels.ndim == 2:
             between = between.nan_to_num(0)
         fault = (scores * 0).sum() + between.count_nonzero()
+        limit = self.score_limit(scores.dtype)
+        if limit < math.inf:
+            fault = fault + (scores.abs() > limit).count_nonzero()
         if index is not None:
             fault = fault + (index.clamp(0, self.num_rows - 1) != index).sum()
         return fault
@@ -148,13 +178,12 @@ class Loss(nn.Module, ABC):
 
         A class that is missing from the batch contributes nothing.
         """
-        tiny = torch.finfo(torch.float32).tiny
         if self.prevalence is None:
             weight = batch.positive + batch.negative
-            return weight / weight.sum(-1, keepdim=True).clamp_min(tiny)
+            return weight / one_if_zero(weight.sum(-1, keepdim=True))
         share = self.prevalence.to(batch.scores.dtype).unsqueeze(-1)
-        positive = batch.positive * (share / batch.positive.sum(-1, keepdim=True).clamp_min(tiny))
-        negative = batch.negative * ((1 - share) / batch.negative.sum(-1, keepdim=True).clamp_min(tiny))
+        positive = batch.positive * (share / one_if_zero(batch.positive.sum(-1, keepdim=True)))
+        negative = batch.negative * ((1 - share) / one_if_zero(batch.negative.sum(-1, keepdim=True)))
         return positive + negative
 
     def _check_shapes(self, scores: Tensor, index: Tensor | None, sample_weight: Tensor | None) -> None:
@@ -175,7 +204,7 @@ class Loss(nn.Module, ABC):
             raise ValueError("index is needed: sample_weight was given for the training set and is looked up by row")
 
     def _batch(self, scores: Tensor, labels: Tensor, index: Tensor | None, sample_weight: Tensor | None) -> Batch:
-        weight = sample_weight
+        weight = None if sample_weight is None else _by_largest(sample_weight)
         if self.row_weight is not None and index is not None:
             weight = self.row_weight[index]
         if scores.ndim == 2:
@@ -209,6 +238,20 @@ def class_weights(labels: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor
     else:
         positive, negative = labels, 1 - labels
     return (positive, negative) if weight is None else (positive * weight, negative * weight)
+
+
+def one_if_zero(total: Tensor) -> Tensor:
+    """Return totals to divide by, 1 instead of 0.
+
+    A tiny number in the place of 0 would give the right value, but a gradient of infinity times 0.
+    """
+    return torch.where(total > 0, total, 1)
+
+
+def _by_largest(weight: Tensor) -> Tensor:
+    """Return weights divided by the largest, so that they fit into any type; their scale does not matter."""
+    weight = validation.floating(weight)
+    return weight / one_if_zero(weight.amax()) if weight.numel() else weight
 
 
 def mean_over_tasks(values: Tensor, present: Tensor) -> Tensor:

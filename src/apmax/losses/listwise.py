@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from apmax import validation
-from apmax.losses.base import Batch, Loss, mean_over_tasks
-
-TINY = torch.finfo(torch.float32).tiny
+from apmax.losses.base import Batch, Loss, mean_over_tasks, one_if_zero
 
 
 class SmoothAPLoss(Loss):
@@ -32,7 +30,7 @@ class SmoothAPLoss(Loss):
 
     Args:
         labels: The training labels, (n,) or (n, tasks).
-        temperature: τ, above 0; 0.01 in the paper.
+        temperature: τ, at least 1e-15; 0.01 in the paper.
         sigmoid: Rank sigmoid(s), bounded as the paper's similarities are, and not s itself.
         prevalence: See `Loss`.
         sample_weight: See `Loss`.
@@ -55,14 +53,13 @@ class SmoothAPLoss(Loss):
         validate: bool = True,
     ) -> None:
         super().__init__(labels, prevalence=prevalence, sample_weight=sample_weight, validate=validate)
-        self.temperature = validation.interval("temperature", temperature, 0, closed="neither")
+        self.temperature = validation.interval("temperature", temperature, 1e-15, 1e15)
         self.sigmoid = sigmoid
 
     def compute(self, batch: Batch) -> Tensor:
         """Return 1 - smooth AP, averaged over the tasks with positives."""
-        size = batch.scores.shape[-1]
-        scores = (batch.scores.sigmoid() if self.sigmoid else batch.scores).reshape(-1, size)
-        positive, negative = batch.positive.reshape(-1, size), batch.negative.reshape(-1, size)
+        scores = torch.atleast_2d(batch.scores.sigmoid() if self.sigmoid else batch.scores)
+        positive, negative = torch.atleast_2d(batch.positive, batch.negative)
         task, column = (positive > 0).nonzero(as_tuple=True)
         own_score, own_weight = scores[task, column], positive[task, column]
 
@@ -80,13 +77,13 @@ class SmoothAPLoss(Loss):
             share = self.prevalence.to(scores.dtype).reshape(-1)[task]
             total = self.total_positive.to(scores.dtype).reshape(-1)[task]
             others = positive.sum(-1)[task] - own_weight
-            mean_positive = torch.where(others > 0, positives_above / others.clamp_min(TINY), 0.5)
-            mean_negative = negatives_above / negative.sum(-1)[task].clamp_min(TINY)
-            higher = share * (own_weight + (total - own_weight).clamp_min(0) * mean_positive) / total.clamp_min(TINY)
+            mean_positive = torch.where(others > 0, positives_above / one_if_zero(others), 0.5)
+            mean_negative = negatives_above / one_if_zero(negative.sum(-1))[task]
+            higher = share * (own_weight + (total - own_weight).clamp_min(0) * mean_positive) / one_if_zero(total)
             intruders = (1 - share) * mean_negative
-        missing = own_weight * intruders / (higher + intruders).clamp_min(TINY)
+        missing = own_weight * intruders / one_if_zero(higher + intruders)
         totals = positive.sum(-1)
-        value = torch.zeros_like(totals).index_add(0, task, missing) / totals.clamp_min(TINY)
+        value = torch.zeros_like(totals).index_add(0, task, missing) / one_if_zero(totals)
         return mean_over_tasks(value, totals > 0)
 
 
@@ -148,8 +145,8 @@ class FastAPLoss(Loss):
         positive = torch.where(batch.positive > 0, weight, 0)
         hits, intruders = histogram(positive), histogram(weight - positive)
         hits_above, intruders_above = _from_the_top(hits), _from_the_top(intruders)
-        precision = hits_above / (hits_above + intruders_above).clamp_min(TINY)
-        value = 1 - (hits * precision).sum(-1) / positive.sum(-1).clamp_min(TINY)
+        precision = hits_above / one_if_zero(hits_above + intruders_above)
+        value = 1 - (hits * precision).sum(-1) / one_if_zero(positive.sum(-1))
         return mean_over_tasks(torch.where(totals > 0, value, 0), totals > 0)
 
 

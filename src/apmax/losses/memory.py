@@ -79,10 +79,11 @@ class Memory(nn.Module):
     def write(self, slots: Tensor, u: Tensor, storable: Tensor | None = None) -> None:
         """Store u, (2, ...), at these slots where it is finite and `storable`; those must differ from each other."""
         values = self._values
-        # u² contains u¹; NaN compares as false.
+        u = u.to(values.dtype)
+        # u² contains u¹; NaN compares as false. After the cast, which may overflow.
         finite = u[1] < self._limit
         target = torch.where(finite if storable is None else finite & storable, slots, self._spare)
-        values.index_copy_(1, target.flatten(), u.flatten(1).to(values.dtype))
+        values.index_copy_(1, target.flatten(), u.flatten(1))
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from apmax import validation
-from apmax.losses.base import Batch, Loss, mean_over_tasks
+from apmax.losses.base import Batch, Loss, mean_over_tasks, one_if_zero
 
 
 class AUCMLoss(Loss):
@@ -55,7 +55,7 @@ class AUCMLoss(Loss):
         validate: bool = True,
     ) -> None:
         super().__init__(labels, prevalence=prevalence, sample_weight=sample_weight, validate=validate)
-        self.margin = validation.interval("margin", margin, 0, closed="neither")
+        self.margin = validation.interval("margin", margin, 0, 1e15, closed="right")
         like = self.total_positive
         self.a = nn.Parameter(torch.zeros(like.shape, device=like.device))
         self.b = nn.Parameter(torch.zeros(like.shape, device=like.device))
@@ -72,20 +72,16 @@ class AUCMLoss(Loss):
         a, b, alpha = (value.to(batch.scores.dtype) for value in (self.a, self.b, self.alpha.clamp_min(0)))
         h = batch.scores.sigmoid()
         positive, negative = batch.positive.sum(-1), batch.negative.sum(-1)
-        tiny = torch.finfo(torch.float32).tiny
 
         def positive_mean(values: Tensor) -> Tensor:
-            return (batch.positive * values).sum(-1) / positive.clamp_min(tiny)
+            return (batch.positive * values).sum(-1) / one_if_zero(positive)
 
         def negative_mean(values: Tensor) -> Tensor:
-            return (batch.negative * values).sum(-1) / negative.clamp_min(tiny)
+            return (batch.negative * values).sum(-1) / one_if_zero(negative)
 
         within = positive_mean((h - a.unsqueeze(-1)) ** 2) + negative_mean((h - b.unsqueeze(-1)) ** 2)
         between = 2 * alpha * (self.margin + negative_mean(h) - positive_mean(h)) - alpha**2
-        if self.prevalence is None:
-            share = positive / (positive + negative).clamp_min(tiny)
-        else:
-            share = self.prevalence.to(h.dtype)
+        share = positive / one_if_zero(positive + negative) if self.prevalence is None else self.prevalence.to(h.dtype)
         both = (positive > 0) & (negative > 0)
         value = share * (1 - share) * (within + torch.where(both, between, 0))
         return mean_over_tasks(value, (positive + negative) > 0)
@@ -135,7 +131,7 @@ class MinMaxLoss(Loss):
         self.anchors = validation.whole("anchors", anchors, 1)
         start = self.prevalence
         if start is None:
-            start = self.total_positive / self.total_weight.clamp_min(torch.finfo(torch.float32).tiny)
+            start = self.total_positive / one_if_zero(self.total_weight)
         steps = torch.arange(1, self.anchors + 1, dtype=start.dtype, device=start.device) / (self.anchors + 1)
         precisions = start.unsqueeze(-1) + (1 - start).unsqueeze(-1) * steps
         self.register_buffer("precisions", precisions, persistent=False)
@@ -146,6 +142,10 @@ class MinMaxLoss(Loss):
         """Put negative multipliers back to 0; called at the start of every training call."""
         _keep_non_negative(self.multipliers)
 
+    def score_limit(self, dtype: torch.dtype) -> float:
+        """Return the magnitude of scores that leaves a factor of 2³² for the multipliers and the sum over anchors."""
+        return torch.finfo(dtype).max / 2**32
+
     def compute(self, batch: Batch) -> Tensor:
         """Return the Lagrangian at the present thresholds and multipliers."""
         if self.training:
@@ -153,7 +153,8 @@ class MinMaxLoss(Loss):
         dtype = batch.scores.dtype
         below_one = 1 - self.precisions
         spacing = below_one[..., -1:].to(dtype)  # the last anchor is one step short of 1
-        odds = (self.precisions / below_one.clamp_min(torch.finfo(torch.float32).eps)).to(dtype)
+        # Times the spacing: alone, the odds of an anchor near 1 would overflow first.
+        odds = (below_one[..., -1:] * self.precisions / below_one.clamp_min(torch.finfo(torch.float32).eps)).to(dtype)
         thresholds, multipliers = self.thresholds.to(dtype), self.multipliers.clamp_min(0).to(dtype)
         weight = self.balanced(batch)
         positive = torch.where(batch.positive > 0, weight, 0)
@@ -162,8 +163,8 @@ class MinMaxLoss(Loss):
         missed = (positive.unsqueeze(-2) * (1 - beyond).clamp_min(0)).sum(-1)
         admitted = (negative.unsqueeze(-2) * (1 + beyond).clamp_min(0)).sum(-1)
         share = positive.sum(-1, keepdim=True)
-        anchored = (1 + multipliers) * missed - multipliers * share + multipliers * odds * admitted
-        return mean_over_tasks((spacing * anchored).sum(-1), ((batch.positive + batch.negative) > 0).any(-1))
+        anchored = spacing * ((1 + multipliers) * missed - multipliers * share) + multipliers * odds * admitted
+        return mean_over_tasks(anchored.sum(-1), ((batch.positive + batch.negative) > 0).any(-1))
 
 
 def _keep_non_negative(parameter: nn.Parameter) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from apmax import validation
-from apmax.losses.base import Batch, Loss, mean_over_tasks
+from apmax.losses.base import Batch, Loss, mean_over_tasks, one_if_zero
 
 
 class Pointwise(Loss):
@@ -82,6 +82,10 @@ class ClassBalancedLoss(Pointwise):
         self.beta = validation.interval("beta", beta, 0, 1, closed="left")
         weights = effective_number_weights(class_counts(self), self.beta)
         self.register_buffer("weights", weights, persistent=False)
+
+    def score_limit(self, dtype: torch.dtype) -> float:
+        """Return the magnitude up to which a score times the weight of its class, at most 2, is finite."""
+        return torch.finfo(dtype).max / 4
 
     def each(self, scores: Tensor, positive: Tensor) -> Tensor:
         """Return the cross-entropy of each example times the weight of its class."""
@@ -177,12 +181,14 @@ class LDAMLoss(Pointwise):
         validate: bool = True,
     ) -> None:
         super().__init__(labels, prevalence=prevalence, sample_weight=sample_weight, validate=validate)
-        self.max_margin = validation.interval("max_margin", max_margin, 0, closed="left")
-        self.scale = validation.interval("scale", scale, 0, closed="neither")
+        self.max_margin = validation.interval("max_margin", max_margin, 0, 1e15)
+        self.scale = validation.interval("scale", scale, 0, 1e15, closed="right")
         self.defer_epoch = None if defer_epoch is None else validation.whole("defer_epoch", defer_epoch)
         self.beta = validation.interval("beta", beta, 0, 1, closed="left")
         counts = class_counts(self)
-        known = counts.where(counts > 0, math.inf)
+        # The margins depend on the ratio of the counts alone, which is finite even where the counts are not.
+        relative = class_counts(self, relative=True)
+        known = relative.where(relative > 0, math.inf)
         margins = self.max_margin * (known.amin(0) / known).nan_to_num() ** 0.25
         self.register_buffer("margins", margins, persistent=False)
         self.register_buffer("weights", effective_number_weights(counts, self.beta), persistent=False)
@@ -191,6 +197,10 @@ class LDAMLoss(Pointwise):
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that begins: classes are re-weighted from `defer_epoch` on."""
         self.epoch.fill_(validation.whole("epoch", epoch))
+
+    def score_limit(self, dtype: torch.dtype) -> float:
+        """Return the magnitude up to which a score, times `scale` and the weight of its class, is finite."""
+        return torch.finfo(dtype).max / (4 * max(1.0, self.scale))
 
     def each(self, scores: Tensor, positive: Tensor) -> Tensor:
         """Return the loss of each example with its class's margin and, once deferred, its class's weight."""
@@ -214,13 +224,16 @@ def by_class(values: Tensor, positive: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(positive, positive_value, negative_value)
 
 
-def class_counts(loss: Loss) -> Tensor:
+def class_counts(loss: Loss, *, relative: bool = False) -> Tensor:
     """Return the number (weight) of training rows of each class, (2,) or (2, tasks): negatives first.
+
+    `relative` counts are in the loss's unit of weight.
 
     >>> class_counts(CrossEntropyLoss([0, 0, 1]))
     tensor([2., 1.], dtype=torch.float64)
     """
-    return torch.stack([loss.total_weight - loss.total_positive, loss.total_positive])
+    counts = torch.stack([loss.total_weight - loss.total_positive, loss.total_positive])
+    return counts if relative else counts * loss.weight_unit
 
 
 def effective_number_weights(counts: Tensor, beta: float) -> Tensor:
@@ -229,6 +242,10 @@ def effective_number_weights(counts: Tensor, beta: float) -> Tensor:
     >>> effective_number_weights(torch.tensor([30.0, 10.0]), 0.0)
     tensor([1., 1.])
     """
-    inverse = 1 / -torch.expm1(counts * (math.log(beta) if beta > 0 else -math.inf))
-    weights = 2 * inverse / inverse.sum(0)
+    decay = -math.log(beta) if beta > 0 else math.inf
+    # The effective numbers up to a factor; where they underflow they are proportional to the counts.
+    effective = -torch.expm1(-decay * counts)
+    effective = torch.where((effective > 0).all(0), effective, counts)
+    # (1/e₀, 1/e₁) and (e₁, e₀) are proportional.
+    weights = 2 * effective.flip(0) / one_if_zero(effective.sum(0))
     return torch.where((counts > 0).all(0), weights, 1)

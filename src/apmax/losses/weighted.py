@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from apmax import validation
+from apmax.losses.ap_loss import APLoss
 from apmax.losses.base import Batch, Loss
 
 
@@ -70,16 +71,32 @@ class WeightedLoss(Loss):
         for _, term in self._terms():
             term.set_epoch(epoch)
 
+    def score_limit(self, dtype: torch.dtype) -> float:
+        """Return the magnitude up to which the sum of cross-entropies with these weights is finite."""
+        return torch.finfo(dtype).max / (4 * max(1.0, sum(self.weights.values())))
+
+    def check(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> None:
+        """Raise `ValueError` for a batch that is invalid for one of the terms."""
+        watching = [term for _, term in self._terms() if isinstance(term, APLoss) and term.counts_probabilities()]
+        extremes = self._check_and_measure(scores, labels, index, measure=self.training and bool(watching))
+        if extremes is not None:
+            for term in watching:
+                term.count_probabilities(*extremes)
+
     def faults(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
         """Return a scalar that is 0 if the batch is valid for every term, before any of them changes its state."""
-        # Losses that share a check make it once.
-        distinct = {type(term).faults: term for _, term in self._terms()}
-        return torch.stack([term.faults(scores, labels, index).double() for term in distinct.values()]).sum()
+        # Losses that share a check make it once, with the scores of the one that overflows first.
+        terms = sorted((term for _, term in self._terms()), key=lambda term: -term.score_limit(scores.dtype))
+        distinct = {type(term).faults: term for term in terms}
+        faults = [term.faults(scores, labels, index).double() for term in distinct.values()]
+        too_large = (scores.abs() > self.score_limit(scores.dtype)).count_nonzero()
+        return torch.stack([*faults, too_large.double()]).sum()
 
     def explain(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> None:
         """Raise the error of the first term for which the batch is invalid."""
         for _, term in self._terms():
             term.explain(scores, labels, index)
+        validation.within(scores, self.score_limit(scores.dtype))
 
     def compute(self, batch: Batch) -> Tensor:
         """Return the weighted sum of the terms."""

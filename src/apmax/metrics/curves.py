@@ -159,7 +159,8 @@ def precision_at_k(scores: Any, labels: Any, *, k: int, sample_weight: Any = Non
     >>> precision_at_k([0.9, 0.8, 0.8, 0.6], [1, 0, 1, 0], k=2)
     tensor(0.7500, dtype=torch.float64)
     """
-    return _found(scores, labels, k, sample_weight)[0] / k
+    found, _, places = _found(scores, labels, k, sample_weight)
+    return found / places
 
 
 def recall_at_k(scores: Any, labels: Any, *, k: int, sample_weight: Any = None) -> Tensor:
@@ -173,24 +174,26 @@ def recall_at_k(scores: Any, labels: Any, *, k: int, sample_weight: Any = None) 
     >>> recall_at_k([0.9, 0.8, 0.8, 0.6], [1, 0, 1, 0], k=2)
     tensor(0.7500, dtype=torch.float64)
     """
-    found, total = _found(scores, labels, k, sample_weight)
+    found, total, _ = _found(scores, labels, k, sample_weight)
     return found / total
 
 
-def _found(scores: Any, labels: Any, k: int, sample_weight: Any) -> tuple[Tensor, Tensor]:
-    """Return the expected weight of positives among the first k places, and that of all positives."""
+def _found(scores: Any, labels: Any, k: int, sample_weight: Any) -> tuple[Tensor, Tensor, float]:
+    """Return the expected weight of positives among the first k places, that of all positives, and k in their unit."""
     k = validation.whole("k", k, 1)
     given = sample(scores, labels, sample_weight)
     everyone, positives = given.ranked(~given.labels.isnan()), given.positives()
-    if k > everyone.total.max():
-        raise ValueError(f"k must be at most the number (weight) of examples, {everyone.total.max():g}; got {k}")
-    cut = torch.full_like(everyone.total, k).unsqueeze(-1)
+    places = k / given.weight_unit
+    if places > everyone.total.max():
+        total = everyone.total.max() * given.weight_unit
+        raise ValueError(f"k must be at most the number (weight) of examples, {total:g}; got {k}")
+    cut = torch.full_like(everyone.total, places).unsqueeze(-1)
     last = cut.long() - 1 if everyone.cumulative is None else torch.searchsorted(everyone.cumulative, cut) - 1
     key = everyone.keys.gather(-1, last.clamp_max(everyone.keys.shape[-1] - 1))
     above, at = everyone.above(key, ties=False), everyone.above(key, ties=True)
     found_above, found_at = positives.above(key, ties=False), positives.above(key, ties=True)
     found = found_above + (found_at - found_above) * (cut - above) / (at - above)
-    return torch.where(everyone.total < k, torch.nan, found.squeeze(-1)), positives.total
+    return torch.where(everyone.total < places, torch.nan, found.squeeze(-1)), positives.total, places
 
 
 def _average_precision(positives: Ranked, negatives: Ranked) -> Tensor:

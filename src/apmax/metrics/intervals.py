@@ -225,14 +225,18 @@ def _one_weighted_task(scores: Any, labels: Any, sample_weight: Any, name: str =
     counted = given.weight > 0
     weight = given.weight[counted]
     equal = bool((weight == weight[0]).all())
-    return Sample(given.keys[counted], given.labels[counted], None if equal else weight / weight.max())
+    return Sample(given.keys[counted], given.labels[counted], None if equal else weight)
 
 
 def _effective_size(group: Ranked) -> float:
     """Return Kish's effective number of rows, (Σw)²/Σw²: the number itself where all weigh the same."""
     if group.weight is None:
         return float(len(group.keys))
-    return float(group.weight.sum() ** 2 / (group.weight**2).sum()) if len(group.keys) else 0.0
+    if not len(group.keys):
+        return 0.0
+    # Relative to the group's own largest: squares of weights that are small beside the other class's would vanish.
+    weight = group.weight / group.weight.max()
+    return float(weight.sum() ** 2 / (weight**2).sum())
 
 
 def _beta_interval(estimate: float, size: float, confidence: float) -> Interval:

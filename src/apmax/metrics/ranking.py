@@ -9,6 +9,10 @@ import torch
 from torch import Tensor
 
 from apmax import validation
+from apmax.exact import search
+
+_MAX_WEIGHT_RATIO = 1e290
+"""The largest weight may be this many times the smallest, which float64 then holds in the largest one's unit."""
 
 
 class Ranked(NamedTuple):
@@ -39,11 +43,15 @@ class Ranked(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Negated scores (n,) or (tasks, n), labels of that shape, and weights (n,) in float64 if there are any."""
+    """Negated scores (n,) or (tasks, n), labels of that shape, and weights (n,) in float64 if there are any.
+
+    Weights are in units of `weight_unit`, a power of two, so that their sums and products are finite.
+    """
 
     keys: Tensor
     labels: Tensor
     weight: Tensor | None
+    weight_unit: float = 1.0
 
     def positives(self) -> Ranked:
         """Return the ranked positives."""
@@ -81,7 +89,8 @@ def sample(scores: Any, labels: Any, sample_weight: Any = None, *, name: str = "
         name: The name of the argument `scores`, for messages.
 
     Raises:
-        ValueError: Shapes differ, scores are not finite, labels are not 0/1, weights are negative or all zero.
+        ValueError: Shapes differ, scores are not finite, labels are not 0/1, weights are negative, all zero or more
+            than a factor of 1e290 apart.
     """
     values = array(scores, name)
     # Single precision would merge large whole numbers; half precision is contained in it.
@@ -94,11 +103,12 @@ def sample(scores: Any, labels: Any, sample_weight: Any = None, *, name: str = "
             f"got {tuple(values.shape)} and {tuple(truth.shape)}"
         )
     validation.finite(values, name)
-    weight = None
+    weight, unit = None, 1.0
     if sample_weight is not None:
         weight = validation.weights(array(sample_weight, "sample_weight").double(), values.shape[:1])
-        weight = weight.to(values.device)
-    return Sample(-values.T.contiguous(), truth.T, weight) if values.ndim == 2 else Sample(-values, truth, weight)
+        weight, unit = validation.rescaled_weights(weight.to(values.device), span=_MAX_WEIGHT_RATIO)
+    keys, truth = (-values.T.contiguous(), truth.T) if values.ndim == 2 else (-values, truth)
+    return Sample(keys, truth, weight, unit)
 
 
 def one_task(given: Sample) -> Sample:
@@ -123,14 +133,14 @@ def array(values: Any, name: str) -> Tensor:
 
 # On one thread numpy's sorts are 2 times (with indices) to 20 times (without) as fast as torch's, its search 2 times.
 def _sort(keys: Tensor) -> Tensor:
-    return keys.sort(-1).values if keys.device.type != "cpu" else torch.from_numpy(np.sort(keys.numpy(), axis=-1))
+    return torch.from_numpy(np.sort(keys.numpy(), axis=-1)) if search.on_host(keys) else keys.sort(-1).values
 
 
 def _argsort(keys: Tensor) -> Tensor:
-    return keys.argsort(-1) if keys.device.type != "cpu" else torch.from_numpy(np.argsort(keys.numpy(), axis=-1))
+    return torch.from_numpy(np.argsort(keys.numpy(), axis=-1)) if search.on_host(keys) else keys.argsort(-1)
 
 
 def _search(ordered: Tensor, keys: Tensor, *, right: bool) -> Tensor:
-    if keys.device.type != "cpu" or keys.ndim == 2:
+    if keys.ndim == 2 or not search.on_host(keys):
         return torch.searchsorted(ordered, keys, right=right)
     return torch.from_numpy(np.searchsorted(ordered.numpy(), keys.numpy(), side="right" if right else "left"))

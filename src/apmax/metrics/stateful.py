@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -39,7 +40,7 @@ class AveragePrecision(nn.Module):
         self._weights: list[Tensor] = []
 
     def update(self, scores: Any, labels: Any, *, sample_weight: Any = None) -> None:
-        """Add a batch.
+        """Add a batch; an empty one adds nothing.
 
         Args:
             scores: Finite scores on any scale, (n,), (n, 1) or (n, tasks); n may differ between batches.
@@ -49,7 +50,7 @@ class AveragePrecision(nn.Module):
         Raises:
             ValueError: As `average_precision`; another number of tasks than before, or weights for some batches only.
         """
-        if isinstance(scores, Tensor) and isinstance(labels, Tensor) and not len(scores) and not len(labels):
+        if _is_empty(scores, labels):
             return
         batch = sample(scores, labels, sample_weight)
         own_scores, own_labels = -batch.keys.mT if batch.keys.ndim == 2 else -batch.keys, batch.labels
@@ -65,7 +66,7 @@ class AveragePrecision(nn.Module):
         self._scores.append(own_scores)
         self._labels.append(own_labels.clone())
         if batch.weight is not None:
-            self._weights.append(batch.weight.clone())
+            self._weights.append(batch.weight * batch.weight_unit)
 
     def compute(self) -> Tensor:
         """Return the average precision of all examples, a float64 scalar or (tasks,) values; NaN without positives.
@@ -83,8 +84,10 @@ class AveragePrecision(nn.Module):
         return average_precision(scores, labels, sample_weight=weight)
 
     def forward(self, scores: Any, labels: Any, *, sample_weight: Any = None) -> Tensor:
-        """Add a batch and return the average precision of this batch alone, on this process."""
+        """Add a batch and return the average precision of this batch alone, on this process; NaN if it is empty."""
         self.update(scores, labels, sample_weight=sample_weight)
+        if _is_empty(scores, labels):
+            return torch.tensor(torch.nan, dtype=torch.float64)
         return average_precision(scores, labels, sample_weight=sample_weight)
 
     def reset(self) -> None:
@@ -97,6 +100,10 @@ class AveragePrecision(nn.Module):
         for part in (self._scores, self._labels, self._weights):
             part[:] = [tensor.to(fn(tensor).device) for tensor in part]
         return self
+
+
+def _is_empty(scores: Any, labels: Any) -> bool:
+    return bool(np.shape(scores)[:1] == np.shape(labels)[:1] == (0,))
 
 
 def _gathered(parts: list[Tensor | None], group: dist.ProcessGroup | None) -> list[Tensor | None]:

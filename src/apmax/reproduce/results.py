@@ -80,7 +80,7 @@ def append_line(path: Path, line: dict[str, Any]) -> None:
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock at `path`, waiting until it is free."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path, poll_interval=_POLL_SECONDS):
+    with FileLock(path).acquire(poll_interval=_POLL_SECONDS):
         yield
 
 

@@ -59,7 +59,7 @@ class PlanState(NamedTuple):
 
 
 class WorkerError(RuntimeError):
-    """A run failed for a reason that the other runs would meet too."""
+    """A run failed for a reason that affects the other runs too."""
 
 
 def run_plan(
@@ -102,7 +102,7 @@ def run_plan(
             except queue.Empty:
                 ended = {n for n in running if not processes[n].is_alive()}
                 if any(processes[n].exitcode for n in ended):
-                    raise WorkerError("a worker was ended from outside; run the command again to go on") from None
+                    raise WorkerError("a worker process was killed; run the command again to continue") from None
                 running -= ended
                 continue
             if isinstance(message, str):

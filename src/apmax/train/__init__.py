@@ -4,7 +4,9 @@ A run is a value (`Run`): a tuple of stages, each with its loss, optimiser, sche
 bit for bit and give the same weights on any number of processes.
 """
 
-from apmax.train.checkpoints import load_checkpoint, previous_checkpoint, save_checkpoint, write_atomic
+from apmax.folders import is_first_process, write_atomic
+from apmax.train.calibration import PlattCurve, fit_platt
+from apmax.train.checkpoints import load_checkpoint, previous_checkpoint, save_checkpoint
 from apmax.train.config import (
     Checkpoints,
     ConfigTable,
@@ -30,7 +32,6 @@ from apmax.train.records import EpochMetrics, Record, compute_metrics, nan_to_no
 from apmax.train.run_directory import read_records
 from apmax.train.scoring import predict
 from apmax.train.seeds import Ensemble, Result, fit
-from apmax.train.state import is_first_process
 from apmax.train.toml import (
     format_toml,
     parse_literal,
@@ -55,6 +56,7 @@ __all__ = [
     "NotWrittenError",
     "Objective",
     "Optimizer",
+    "PlattCurve",
     "Record",
     "Result",
     "Run",
@@ -68,6 +70,7 @@ __all__ = [
     "config_to_table",
     "epochs",
     "fit",
+    "fit_platt",
     "format_record",
     "format_toml",
     "is_first_process",

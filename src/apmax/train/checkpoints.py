@@ -21,8 +21,10 @@ import torch
 from torch import Tensor
 
 from apmax import __version__
+from apmax.folders import sync_directory, write_beside
 from apmax.train.config import Checkpoints
 from apmax.train.errors import CheckpointError, NotWrittenError
+from apmax.validation import first_line
 
 FORMAT = "apmax checkpoint"
 VERSION = 1
@@ -130,7 +132,7 @@ def _verify_archive(file: IO[bytes]) -> None:
             irregular = [entry.filename for entry in archive.infolist() if not _is_regular(entry)]
     except Exception as error:
         # A damaged directory of the archive can make Python's reader fail in any way.
-        raise CheckpointError(f"is truncated or not a checkpoint ({_first_line(error)})") from None
+        raise CheckpointError(f"is truncated or not a checkpoint ({first_line(error)})") from None
     if damaged is not None or irregular:
         raise CheckpointError(f"is damaged: the record {damaged or irregular[0]} has changed since it was written")
 
@@ -148,7 +150,7 @@ def _read_state(file: IO[bytes]) -> dict[str, Any]:
         raise
     except Exception as error:
         # Whatever torch's restricted reader fails at, apmax did not write the file, and nothing was executed.
-        raise CheckpointError(f"was not written by apmax ({_first_line(error)})") from None
+        raise CheckpointError(f"was not written by apmax ({first_line(error)})") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CheckpointError(f"was not written by apmax: it lacks the mark {FORMAT!r}")
     version, state = content.get("version"), content.get("state")
@@ -162,10 +164,6 @@ def _read_state(file: IO[bytes]) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise CheckpointError(f"was not written by apmax: it has the mark {FORMAT!r} but no state")
     return state
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def previous_checkpoint(path: str | os.PathLike[str]) -> Path:
@@ -184,12 +182,12 @@ def write_checkpoint(path: Path, content: bytes | memoryview) -> None:
     After a crash at any moment, `path` or `previous_checkpoint(path)` is intact if one of them was. The exception is
     a file system without hard links on which the file at `path` was damaged before.
     """
-    written = _write_beside(path, content)
+    written = write_beside(path, content)
     former = _link_former(path) if path.exists() else None
     written.replace(path)
     if former is not None:
         former.replace(previous_checkpoint(path))
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def _link_former(path: Path) -> Path | None:
@@ -202,33 +200,6 @@ def _link_former(path: Path) -> Path | None:
         path.replace(previous_checkpoint(path))
         return None
     return former
-
-
-def write_atomic(path: Path, content: bytes | memoryview) -> None:
-    """Replace the file at `path` by `content`, completely or not at all."""
-    _write_beside(path, content).replace(path)
-    _sync_directory(path.parent)
-
-
-def _write_beside(path: Path, content: bytes | memoryview) -> Path:
-    """Write and sync `content` to a file beside `path` and return its path."""
-    beside = path.with_name(path.name + ".writing")
-    with beside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    return beside
-
-
-def _sync_directory(directory: Path) -> None:
-    """Wait until the directory's renames are on the disk, where the operating system supports that."""
-    if os.name == "nt":  # directories cannot be opened there
-        return
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class CheckpointWriter:

@@ -16,6 +16,17 @@ from apmax.surrogates import SURROGATES
 OPTIMIZERS = ("sgd", "adam", "adamw", "paper_adam")
 SCHEDULES = ("constant", "step", "cosine")
 SAMPLERS = ("shuffle", "positive")
+LARGEST_BATCH, LARGEST_OPTION, LARGEST_WINDOW = 10**7, 10**6, 10**6
+"""Upper limits of numbers by which memory grows: those of a job file of unknown origin are refused before that."""
+COUNTS = {
+    "seed": (0, 2**63 - 1),
+    "ensemble": (1, 1000),
+    "workers": (0, 1000),
+    "eval_batch_size": (1, LARGEST_BATCH),
+    "num_nodes": (1, 100_000),
+    "devices": (1, 10_000),
+}
+"""Least and largest value of the whole numbers of a run."""
 
 
 class ConfigTable:
@@ -30,6 +41,8 @@ class ConfigTable:
     _nested: ClassVar[dict[str, type[ConfigTable]]] = {}
 
     def __post_init__(self) -> None:
+        for each in dataclasses.fields(self):  # type: ignore[arg-type]
+            _check_type(each.name, getattr(self, each.name), str(each.type))
         for name in self._floats:
             value = getattr(self, name)
             if value is not None:
@@ -53,6 +66,46 @@ class ConfigTable:
 
 
 AnyConfig = TypeVar("AnyConfig", bound=ConfigTable)
+
+
+def _check_type(name: str, value: Any, annotation: str) -> None:
+    """Raise `TypeError` for a text, switch, table or list of another type; numbers are checked with their range."""
+    if value is None and annotation.endswith("| None"):
+        return
+    listed = value if isinstance(value, (list, tuple)) else [value]
+    texts = all(isinstance(item, str) for item in listed)
+    table = isinstance(value, Mapping)
+    expected = {
+        "str": (isinstance(value, str), "a text"),
+        "bool": (isinstance(value, bool), "true or false"),
+        "tuple[str, ...]": (texts, "a list of texts"),
+        "str | tuple[str, ...]": (texts, "a text or a list of texts"),
+        "tuple[float, ...]": (not any(isinstance(item, (str, Mapping)) for item in listed), "a list of numbers"),
+        "str | Mapping[str, float]": (isinstance(value, str) or table, "a text or a table"),
+        "Mapping[str, str]": (table and all(isinstance(item, str) for item in value.values()), "a table of texts"),
+        "Mapping[str, Any]": (table, "a table"),
+        "Mapping[str, Mapping[str, Any]]": (
+            table and all(isinstance(item, Mapping) for item in value.values()),
+            "a table of tables",
+        ),
+    }
+    good, words = expected.get(annotation.removesuffix(" | None"), (True, ""))
+    if not good:
+        raise TypeError(f"{name} must be {words}, got {value!r}")
+
+
+def _bounded(name: str, value: Any, low: int, high: int) -> int:
+    """Return `value` as an int from `low` to `high`.
+
+    >>> _bounded("ensemble", 30_000_000, 1, 1000)
+    Traceback (most recent call last):
+    ...
+    ValueError: ensemble must be at most 1,000, got 30,000,000
+    """
+    number = validation.whole(name, value, low)
+    if number > high:
+        raise ValueError(f"{name} must be at most {high:,}, got {number:,}")
+    return number
 
 
 def check_known_key(key: str, known: Iterable[str], place: str) -> None:
@@ -178,8 +231,8 @@ class Sampler(ConfigTable):
     def check(self) -> None:
         """Raise for an unknown sampler and for batches without room for negatives."""
         validation.choice("sampler.name", self.name, SAMPLERS)
-        validation.whole("sampler.batch_size", self.batch_size, 1)
-        validation.whole("sampler.num_pos", self.num_pos, 1)
+        _bounded("sampler.batch_size", self.batch_size, 1, LARGEST_BATCH)
+        _bounded("sampler.num_pos", self.num_pos, 1, LARGEST_BATCH)
         if self.name == "positive" and self.num_pos >= self.batch_size:
             raise ValueError(f"sampler.num_pos must be below batch_size {self.batch_size}, got {self.num_pos}")
 
@@ -280,8 +333,10 @@ class Stage(ConfigTable):
         for name, values in options.items():
             check_known_key(name, loss, "the stage's options, whose keys are the names of its losses")
             accepted = [p for p in inspect.signature(LOSSES[name]).parameters if p not in ("labels", "sample_weight")]
-            for key in values:
+            for key, value in values.items():
                 check_known_key(key, accepted, f"the options of {name}")
+                if isinstance(value, int) and value > LARGEST_OPTION:
+                    raise ValueError(f"options.{name}.{key} must be at most {LARGEST_OPTION:,}, got {value:,}")
         self._set("options", options)
         validation.whole("epochs", self.epochs, 1)
         validation.choice("start", self.start, ("best", "last"))
@@ -289,7 +344,7 @@ class Stage(ConfigTable):
             validation.interval("ema", self.ema, 0, 1, closed="left")
         if self.patience is not None:
             validation.whole("patience", self.patience, 1)
-        if validation.whole("smooth", self.smooth, 1) % 2 == 0:
+        if _bounded("smooth", self.smooth, 1, LARGEST_WINDOW) % 2 == 0:
             raise ValueError(f"smooth must be odd: an epoch and as many neighbours on either side, got {self.smooth}")
         self._set("name", self.name or " + ".join(loss))
 
@@ -387,7 +442,6 @@ class Run(ConfigTable):
         if not stages or not all(isinstance(stage, (Stage, ExactHead)) for stage in stages):
             raise ValueError(f"stages must hold at least one Stage or ExactHead, got {self.stages!r}")
         self._set("stages", stages)
-        counts = {"seed": 0, "ensemble": 1, "workers": 0, "eval_batch_size": 1, "num_nodes": 1, "devices": 1}
-        for name, least in counts.items():
-            validation.whole(name, getattr(self, name), least)
+        for name, (least, largest) in COUNTS.items():
+            _bounded(name, getattr(self, name), least, largest)
         validation.choice("train_metrics", self.train_metrics, ("seen", "full"))

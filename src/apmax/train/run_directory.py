@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.utils.data import Subset, TensorDataset
 
 from apmax import __version__
-from apmax.train.checkpoints import write_atomic
+from apmax.folders import write_atomic
 from apmax.train.config import Run
 from apmax.train.data import Data
 from apmax.train.records import Record, parse_records

@@ -305,11 +305,6 @@ def launch_fabric(run: Run, directory: str | os.PathLike[str] | None) -> Any:
     return launched
 
 
-def is_first_process() -> bool:
-    """Return whether this is the only process, or the first of those that Fabric or torchrun started."""
-    return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK", "NODE_RANK"))
-
-
 def _logged_values(record: Record) -> dict[str, float]:
     """Return a record's numbers under the names that a logger shows."""
     values = {"loss": record.loss, "lr": record.lr}

@@ -78,6 +78,10 @@ def run_from_table(table: Mapping[str, Any]) -> Run:
         check_known_key(key, [*names, "stage", "recipe", "recipe_options"], "the run")
     recipe, options = fields.pop("recipe", None), fields.pop("recipe_options", {})
     stages = fields.pop("stage", None)
+    if not isinstance(options, Mapping):
+        raise TypeError(f"recipe_options must be a table, got {options!r}")
+    if stages is not None and not (isinstance(stages, (list, tuple)) and all(isinstance(s, Mapping) for s in stages)):
+        raise TypeError(f"stage must be a list of tables ([[stage]]), got {stages!r}")
     if recipe is not None:
         if stages is not None:
             raise ValueError("recipe and stage exclude each other: a recipe stands for its stages")

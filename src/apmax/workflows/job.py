@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -141,9 +140,14 @@ def read_data_config(
         ValueError: No data or target, an unknown data type, or a key that is unknown or of another data type.
     """
     overrides = Overrides() if overrides is None else overrides
-    values = copy.deepcopy(dict(table.get("data", {})))
+    values = _sub_table(table, "data")
     for keys, value in overrides.settings_of("data"):
         set_at_path(values, keys, value)
+    if isinstance(values.get("positive"), (bool, int, float)):
+        values["positive"] = str(values["positive"]).lower()
+    for name in ("train", "path", "smiles", "kind"):
+        if not isinstance(values.get(name, ""), (str, type(None))):
+            raise TypeError(f"{name} must be a text, got {values[name]!r}")
     if not values.get("train"):
         raise ValueError("train: a data file is needed")
     if not values.get("target"):
@@ -187,13 +191,13 @@ def job_to_table(job: Job) -> dict[str, Any]:
 def job_from_table(table: Mapping[str, Any]) -> Job:
     """Return the job of plain tables in which every setting is written out."""
     data = read_data_config(table)
-    model = _read_model_config(table.get("model", {}), data_type_of(data))
+    model = _read_model_config(_sub_table(table, "model"), data_type_of(data))
     return Job(data, model, run_from_table({key: table[key] for key in table if key not in ("data", "model")}))
 
 
-def read_job(path: str | os.PathLike[str]) -> Job:
-    """Return the job of a run.toml file."""
-    return job_from_table(parse_toml(Path(path).read_text(encoding="utf-8")))
+def job_from_toml(content: bytes) -> Job:
+    """Return the job of the content of a run.toml file."""
+    return job_from_table(parse_toml(content.decode("utf-8")))
 
 
 def write_job(job: Job, path: Path) -> None:
@@ -208,8 +212,16 @@ def _guess_kind(values: Mapping[str, Any], folders: Sequence[Path]) -> str:
     return "images" if is_folder or values.get("path") else next(iter(DATA_TYPES))
 
 
+def _sub_table(table: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a copy of the table under a key, an empty one if it is missing."""
+    values = table.get(name, {})
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{name} must be a table ([{name}]), got {values!r}")
+    return copy.deepcopy(dict(values))
+
+
 def _model_table(table: Mapping[str, Any], overrides: Overrides) -> dict[str, Any]:
-    model = copy.deepcopy(dict(table.get("model", {})))
+    model = _sub_table(table, "model")
     for keys, value in overrides.settings_of("model"):
         set_at_path(model, keys, value)
     return model
@@ -217,8 +229,11 @@ def _model_table(table: Mapping[str, Any], overrides: Overrides) -> dict[str, An
 
 def _read_model_config(table: Mapping[str, Any], data_type: DataType[Any]) -> ModelConfig:
     options = dict(table)
-    name = options.pop("name", next(iter(data_type.models)))
-    return ModelConfig(name, options, pretrained=options.pop("pretrained", None))
+    name, pretrained = options.pop("name", next(iter(data_type.models))), options.pop("pretrained", None)
+    for key, value in (("model", name), ("pretrained", "" if pretrained is None else pretrained)):
+        if not isinstance(value, str):
+            raise TypeError(f"{key} must be a text, got {value!r}")
+    return ModelConfig(name, options, pretrained=pretrained)
 
 
 def _override_model(model: ModelConfig, overrides: Overrides) -> ModelConfig:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from apmax import extras, validation
-from apmax.data import ON_ERROR, RowSource, UnreadableRow, open_writer
+from apmax.data import ON_ERROR, RowSource, UnreadableRow, check_writable, open_writer
 from apmax.workflows.contact_sheets import ContactSheet
 from apmax.workflows.data_types import RowReport
 from apmax.workflows.saved_model import SavedModel
@@ -33,6 +33,7 @@ def write_predictions(
     top: int | None = None,
     name: str = "score",
     by: str | None = None,
+    probability: bool = False,
     on_error: str = "skip",
     contact_sheet: str | os.PathLike[str] | None = None,
 ) -> RowReport:
@@ -50,23 +51,30 @@ def write_predictions(
         top: Keep only so many rows, best first.
         name: The new column; with several targets the columns are named "name target".
         by: The target to sort by, where there are several.
+        probability: Add columns of probabilities too, named as `added_columns` says.
         on_error: "raise" stops at a row that cannot be read.
         contact_sheet: A PNG file for a picture of the best rows in `out`, where rows are images.
 
     Raises:
         ValueError: The source has a column of that name, `out` is the source, several targets and no `by`, a row that
-            cannot be read with `on_error="raise"`, or a contact sheet for a model of other data than images.
+            cannot be read with `on_error="raise"`, a score that is not finite, no probabilities of a target, or a
+            contact sheet for a model of other data than images. Nothing has been written then.
     """
-    names = score_columns(model, name)
+    if probability:
+        model.check_calibration()
+    names = added_columns(model, name, probability=probability)
     for column in names:
         if column in source.columns:
-            raise ValueError(f"name: {source.path} has a column {column!r} already: choose another name")
+            raise ValueError(
+                f"name: {source.path} has a column {column!r} already: choose another name for the new one (name=...)"
+            )
     file = Path(out)
     if file.exists() and file.samefile(source.path):
         raise ValueError(f"out must be another file than the data, got {out}")
     if top is not None:
         validation.whole("top", top, 1)
     validation.choice("on_error", on_error, ON_ERROR)
+    check_writable(file, source)
     report = RowReport(strict=on_error == "raise")
     ordered = sort or top is not None
     target = _target_number(model, by, needed=ordered or contact_sheet is not None)
@@ -77,7 +85,9 @@ def write_predictions(
     with open_writer(file, delimiter=source.delimiter) as writer:
         written = False
         for table, scores in tables:
-            writer.write(_with_scores(table, scores, names))
+            parts = (scores, model.probabilities(scores)) if probability else (scores,)
+            columns = np.concatenate([part.reshape(len(part), len(model.targets.each)) for part in parts], 1)
+            writer.write(_with_scores(table, columns, names))
             written = True
             if sheet is not None:
                 sheet.add(table, scores)
@@ -94,10 +104,17 @@ def write_predictions(
     return report
 
 
-def score_columns(model: SavedModel, name: str) -> list[str]:
-    """Return the names of the columns of scores."""
+def added_columns(model: SavedModel, name: str, *, probability: bool = False) -> list[str]:
+    """Return the names of the new columns: those of the scores, then those of the probabilities.
+
+    The latter are called "probability", or after the scores where these have a name of their own: with the name "risk"
+    they are "risk probability". With several targets the name of the target follows.
+    """
+    kinds = [name]
+    if probability:
+        kinds.append("probability" if name == "score" else f"{name} probability")
     targets = model.targets.names
-    return [name] if len(targets) == 1 else [f"{name} {target}" for target in targets]
+    return kinds if len(targets) == 1 else [f"{kind} {target}" for kind in kinds for target in targets]
 
 
 def errors_file(out: Path) -> Path:
@@ -178,11 +195,14 @@ class _RankBuckets:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.writers: dict[int, Any] = {}
+        self.column = RANK
 
     def add(self, table: Any, ranks: npt.NDArray[np.int64]) -> None:
         """Put rows into the buckets of their ranks."""
         bucket = ranks // BUCKET_ROWS
-        ranked = table.append_column(RANK, pa.array(ranks))
+        while self.column in table.column_names:  # every chunk has the same columns
+            self.column += "_"
+        ranked = table.append_column(self.column, pa.array(ranks))
         for number in np.unique(bucket):
             if number not in self.writers:
                 self.writers[number] = pa.ipc.new_file(self._path(number), ranked.schema)
@@ -194,8 +214,8 @@ class _RankBuckets:
             writer.close()
         for number in sorted(self.writers):
             with pa.ipc.open_file(self._path(number)) as file:
-                table = file.read_all().sort_by(RANK)
-            yield table.drop_columns([RANK]), table.column(RANK).to_numpy()
+                table = file.read_all().sort_by(self.column)
+            yield table.drop_columns([self.column]), table.column(self.column).to_numpy()
             self._path(number).unlink()
 
     def _path(self, number: int) -> Path:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from apmax.data import (
     Labels,
@@ -22,11 +21,10 @@ from apmax.data import (
     split_stratified,
     timestamps,
 )
+from apmax.data.splits import RowNumbers
 from apmax.train import Data
 from apmax.validation import plural
 from apmax.workflows.data_types import DataConfig, DataType, Encoder, LabelledRows, data_type_of, encode_rows
-
-RowNumbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,35 @@ import numpy as np
 import torch
 from torch import nn
 
-from apmax.train import Record, Result, fit, is_first_process, write_atomic
+from apmax.folders import (
+    MANIFEST_FILE,
+    FolderError,
+    Manifest,
+    check_free,
+    is_first_process,
+    lock_folder,
+    write_atomic,
+    write_manifest,
+)
+from apmax.train import Record, Result, fit
 from apmax.workflows.contact_sheets import draw_contact_sheets
 from apmax.workflows.data_types import Encoder, RowReport, data_type_of
+from apmax.workflows.data_types.base import LARGEST_NETWORK
 from apmax.workflows.evaluation import TargetEvaluations, evaluate_targets
-from apmax.workflows.job import Job, JobPlan, plan_job, read_job
+from apmax.workflows.job import Job, JobPlan, job_from_toml, plan_job
 from apmax.workflows.overrides import Overrides
 from apmax.workflows.prediction import unreadable_table, write_table
 from apmax.workflows.prepare import PreparedData, prepare_data
-from apmax.workflows.saved_model import SavedModel, save_job
+from apmax.workflows.saved_model import (
+    CALIBRATION_FILE,
+    JOB_FILES,
+    KIND,
+    SavedModel,
+    read_started,
+    save_calibration,
+    save_job,
+    weight_files,
+)
 
 
 @dataclass(frozen=True)
@@ -71,14 +92,34 @@ def train_job(
         notify: Called with facts and warnings about the data before training begins.
 
     Raises:
-        FileExistsError: `out` is not empty and `resume` is not set.
+        FileExistsError: `out` is not empty and `resume` is not set, or another training is running in it.
         FileNotFoundError: A file is missing.
-        ValueError: Data or settings are wrong; nothing has been written then.
+        ValueError: Data or settings are wrong, or the training to resume is damaged; nothing has been written then.
     """
     folder, first = Path(out), is_first_process()
+    if first and not resume:
+        check_free(folder)
     plan = table if isinstance(table, JobPlan) else plan_job(table, overrides, folders)
-    if first and not resume and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FileExistsError(f"{folder} is not empty: continue with resume=True, or choose another folder")
+    # The other processes of a training are started by the first one, or beside it: they share its lock.
+    with lock_folder(folder) if first else nullcontext():
+        if first and not resume:
+            check_free(folder)  # again: a training may have ended in the meantime
+        started = read_started(folder) if first else None
+        return _train(plan, folder, started, first=first, resume=resume, progress=progress, notify=notify)
+
+
+def _train(
+    plan: JobPlan,
+    folder: Path,
+    started: Manifest | None,
+    *,
+    first: bool,
+    resume: bool,
+    progress: bool,
+    notify: Callable[[list[str], list[str]], None] | None,
+) -> JobResult:
+    """Train in a locked folder; `started` is the manifest of an earlier training there."""
+    before = None if started is None else _read_started_job(started)
     check_model(plan)
     prepared = prepare_data(plan.data, seed=plan.seed)
     job = plan.resolve(prepared.config, rows=prepared.train_rows, positives=prepared.train_positives)
@@ -87,21 +128,53 @@ def train_job(
     chosen = [f"{name} {value}" for name, value in job.model.options.items() if name not in plan.model.options]
     if chosen:
         facts = [f"{job.model.name} with {', '.join(chosen)}, chosen by the data", *facts]
-    started = (folder / "run.toml").exists()
-    if started:
-        _check_same_job(folder, job)
+    parameters = sum(each.numel() for each in network.parameters())
+    if parameters * job.run.ensemble > LARGEST_NETWORK:
+        raise ValueError(
+            f"ensemble: {job.run.ensemble:,} models of {parameters:,} parameters have more than {LARGEST_NETWORK:,}"
+        )
+    if before is not None:
+        _check_same_job(folder, before, job)
     if first and notify is not None:
         notify([*prepared.facts, *facts], prepared.warnings)
-    if first and not started:
+    if first and started is None:
         save_job(folder, job, prepared.encoder, prepared.targets)
         if prepared.unreadable:
             write_table(folder / "unreadable.csv", unreadable_table(prepared.unreadable))
-    result = fit(network, prepared.data, job.run, directory=folder, resume=resume, progress=progress)
-    if first and started:
+    with nullcontext() if started is None else _marked_incomplete(started):
+        result = fit(network, prepared.data, job.run, directory=folder, resume=resume, progress=progress)
+    if started is not None:
         # Only now: the trainer has agreed that it is the same run, perhaps with more epochs.
         save_job(folder, job, prepared.encoder, prepared.targets)
     model = SavedModel(job, prepared.encoder, prepared.targets, result.model)
-    return _evaluate(model, prepared, result, folder)
+    evaluated = _evaluate(model, prepared, result, folder)
+    if first:
+        write_manifest(folder, (*JOB_FILES, CALIBRATION_FILE, *weight_files(job)), kind=KIND)
+    return evaluated
+
+
+def _read_started_job(started: Manifest) -> Job | None:
+    """Return the job of an earlier training; None if it was stopped while it wrote the job."""
+    listed = [name for name in JOB_FILES if name in started.files]
+    started.verify(listed)
+    return job_from_toml(started.read("run.toml")) if "run.toml" in listed else None
+
+
+@contextmanager
+def _marked_incomplete(started: Manifest) -> Iterator[None]:
+    """Mark a finished model as incomplete while its training continues, unless the trainer fails before it changes."""
+    if not started.complete:
+        yield
+        return
+    content = (started.folder / MANIFEST_FILE).read_bytes()
+    write_manifest(started.folder, JOB_FILES, kind=KIND, complete=False)
+    try:
+        yield
+    except BaseException:
+        with suppress(FolderError):
+            started.verify()
+            write_atomic(started.folder / MANIFEST_FILE, content)
+        raise
 
 
 def check_model(plan: JobPlan) -> None:
@@ -140,6 +213,7 @@ def _evaluate(model: SavedModel, prepared: PreparedData, result: Result, folder:
     names, report = model.targets.names, RowReport()
     rows, scores, part = prepared.valid, model.score_dataset(prepared.data.valid), "validation"
     valid = evaluate_targets(scores, np.asarray(prepared.data.valid_labels), names)
+    model = model.calibrated(scores, np.asarray(prepared.data.valid_labels))
     test = None
     if prepared.test is not None:
         rows, part = prepared.test, "test"
@@ -150,6 +224,7 @@ def _evaluate(model: SavedModel, prepared: PreparedData, result: Result, folder:
     if is_first_process():
         content = {"valid": valid.to_table(), "test": None if test is None else test.to_table()}
         write_atomic(folder / "results.json", (json.dumps(content, indent=2) + "\n").encode())
+        save_calibration(folder, model)
         sheets = draw_contact_sheets(model, rows, scores, folder, part=part)
     count = model.job.run.ensemble
     members = [folder] if count == 1 else [folder / f"member-{number}" for number in range(count)]
@@ -157,9 +232,8 @@ def _evaluate(model: SavedModel, prepared: PreparedData, result: Result, folder:
     return JobResult(folder, model, valid, test, result.records, chosen, report.lines(), sheets)
 
 
-def _check_same_job(folder: Path, job: Job) -> None:
-    """Raise if the training in a folder is of another model or other targets."""
-    before = read_job(folder / "run.toml")
+def _check_same_job(folder: Path, before: Job, job: Job) -> None:
+    """Raise if the earlier training in a folder is of another model or other targets."""
     compared = [
         ("kind", before.data.kind, job.data.kind),
         ("model", before.model.name, job.model.name),

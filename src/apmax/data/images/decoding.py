@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -42,14 +43,15 @@ class Decoder:
         """Return the image, (size, size, 3), rotated as its EXIF orientation says.
 
         Raises:
-            OSError, ValueError: The file is missing, damaged, or of a kind that does not fit 8 bits.
+            OSError, ValueError: The file is missing, damaged, of a kind that does not fit 8 bits, or larger than
+                Pillow's `Image.MAX_IMAGE_PIXELS` (89,478,485 pixels) by its header, before anything is decoded.
         """
         module = extras.load("PIL.Image", "images")
         operations = extras.load("PIL.ImageOps", "images")
         with warnings.catch_warnings():
             # Pillow warns of odd metadata; what it cannot decode it raises.
             warnings.simplefilter("ignore")
-            with module.open(path) as image:
+            with _open_image(path, module) as image:
                 # A JPEG is decoded at 1/2, 1/4 or 1/8 of its size where that still leaves twice ours.
                 image.draft("RGB", (2 * self.size, 2 * self.size))
                 upright = operations.exif_transpose(_eight_bits(image, module)).convert("RGB")
@@ -62,12 +64,35 @@ class Decoder:
         return np.asarray(upright)
 
 
+def _open_image(path: str | Path, module: Any) -> Any:
+    """Return the image with its header read.
+
+    Raises:
+        ValueError: It has more than Pillow's largest number of pixels.
+    """
+    try:
+        image = module.open(path)
+    except module.DecompressionBombError as error:  # from twice the limit on
+        numbers = re.findall(r"\d+", str(error))
+        raise ValueError(_too_large(int(numbers[0]) if numbers else None, module)) from None
+    pixels, limit = image.size[0] * image.size[1], module.MAX_IMAGE_PIXELS
+    if limit is not None and pixels > limit:
+        image.close()
+        raise ValueError(_too_large(pixels, module))
+    return image
+
+
+def _too_large(pixels: int | None, module: Any) -> str:
+    found = "too many pixels" if pixels is None else f"{pixels:,} pixels"
+    return f"{found}, more than {module.MAX_IMAGE_PIXELS:,} (Pillow's MAX_IMAGE_PIXELS): make it smaller"
+
+
 def _eight_bits(image: Any, module: Any) -> Any:
     if image.mode == "F":
         raise ValueError("its pixels are floating numbers of unknown range; save it with 8 or 16 bits")
     if image.mode.startswith("I"):
         # Pillow's own conversion would cut everything above 255 off.
-        deep = np.asarray(image).astype(np.int64)
+        deep = np.asarray(image)
         return module.fromarray((np.clip(deep, 0, 65535) // (256 if deep.max() > 255 else 1)).astype(np.uint8))
     return image
 
@@ -191,9 +216,11 @@ def _processes(paths: Sequence[str], workers: int) -> int:
 def shape_of(path: str | Path) -> tuple[int, int] | None:
     """Return width and height from the header of a file, without decoding it; None if it cannot be read."""
     try:
-        with extras.load("PIL.Image", "images").open(path) as image:
-            width, height = image.size
-            return width, height
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # one of too many pixels is refused when it is decoded
+            with extras.load("PIL.Image", "images").open(path) as image:
+                width, height = image.size
+                return width, height
     except ModuleNotFoundError:
         raise
     except Exception:  # as above: a damaged head may raise anything, and is reported when it is decoded

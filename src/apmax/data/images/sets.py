@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from apmax import validation
+from apmax.data.archives import read_npz
 from apmax.data.download import locate
 from apmax.data.images.augmentation import IMAGENET, SMALL_IMAGES
 from apmax.data.images.cifar import cifar10, cifar100
@@ -40,9 +41,9 @@ def ham10000(
         ValueError: No such class.
     """
     path = locate(HAM10000_FILE, data_dir)
-    with np.load(path, allow_pickle=False) as file:
-        pixels, classes, names, split = (file[name] for name in ("x", "y", "class_names", "split"))
-        images = [str(name) for name in file["image_id"]]
+    arrays = read_npz(path, ("x", "y", "class_names", "split", "image_id"))
+    pixels, classes, names, split = (arrays[name] for name in ("x", "y", "class_names", "split"))
+    images = [str(name) for name in arrays["image_id"]]
     wanted = [targets] if isinstance(targets, str) else list(targets)
     numbers = [names.tolist().index(validation.choice("targets", name, names.tolist())) for name in wanted]
     data = ImageDataset(pixels, classes[:, None] == np.array(numbers), normalise=IMAGENET, seed=seed, names=images)

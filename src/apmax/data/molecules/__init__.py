@@ -2,7 +2,14 @@
 
 from apmax.data.molecules.building import build_chunk, build_chunks, featurise_all
 from apmax.data.molecules.dataset import Molecule, MoleculeBatch, MoleculeDataset
-from apmax.data.molecules.reading import MoleculeReport, molecule_dataset, read_molecules
+from apmax.data.molecules.descriptors import MAX_DESCRIPTOR_ATOMS
+from apmax.data.molecules.featurise import MAX_SMILES_LENGTH, largest_fragment
+from apmax.data.molecules.reading import (
+    DUPLICATES,
+    MoleculeReport,
+    molecule_dataset,
+    read_molecules,
+)
 from apmax.data.molecules.scaffolds import scaffold_split, scaffolds
 from apmax.data.molecules.sets import MOLECULE_SETS, MoleculeParts, load_molecules
 from apmax.data.molecules.store import Store
@@ -23,7 +30,10 @@ __all__ = [
     "BOND_FIELDS",
     "BOND_WIDTH",
     "CLIQUE_KINDS",
+    "DUPLICATES",
     "FEATURISER_VERSION",
+    "MAX_DESCRIPTOR_ATOMS",
+    "MAX_SMILES_LENGTH",
     "MOLECULE_SETS",
     "Molecule",
     "MoleculeBatch",
@@ -36,6 +46,7 @@ __all__ = [
     "dense_atoms",
     "dense_bonds",
     "featurise_all",
+    "largest_fragment",
     "load_molecules",
     "molecule_dataset",
     "read_molecules",

@@ -17,25 +17,41 @@ from apmax.data.caching import cached_folder, ordered, with_progress
 from apmax.data.molecules.cliques import JunctionTree, junction_tree
 from apmax.data.molecules.descriptors import (
     DESCRIPTOR_COUNT,
+    MAX_DESCRIPTOR_ATOMS,
     NORMALISATIONS,
     normalise_descriptors,
     raw_descriptors,
 )
-from apmax.data.molecules.featurise import canonical_hash, featurise, parse_smiles
+from apmax.data.molecules.featurise import (
+    MAX_SMILES_LENGTH,
+    canonical_hash,
+    featurise,
+    largest_fragment,
+    parse_smiles,
+)
 from apmax.data.molecules.store import Array, Levels, Ragged, Store, narrow
 from apmax.data.molecules.vocabulary import ATOM_FIELDS, BOND_FIELDS, FEATURISER_VERSION
 from apmax.data.reading import ON_ERROR, UnreadableRow, describe_unreadable
 
+_SHOWN = 1_000
+"""Characters of an unreadable SMILES that are kept."""
 CHUNK = 512
 """Molecules per task of a process: many enough to make sending them cheap, few enough for the memory."""
 
 
 @dataclass(frozen=True)
 class MoleculeChunk:
-    """Some rows of a table: the molecules that RDKit reads, and the unreadable rows."""
+    """Some rows of a table.
+
+    Attributes:
+        store: The molecules that RDKit reads.
+        unreadable: The unreadable rows.
+        reduced: The number of molecules that were reduced to their largest fragment.
+    """
 
     store: Store
     unreadable: list[UnreadableRow]
+    reduced: int = 0
 
 
 def build_chunk(
@@ -45,10 +61,19 @@ def build_chunk(
     levels: bool = False,
     normalisation: str = "quantiles",
     identify: bool = True,
+    fragment: bool = False,
+    max_length: int = MAX_SMILES_LENGTH,
 ) -> MoleculeChunk:
-    """Read SMILES, the first of which is row `first` of its table.
+    """Read SMILES; longer ones than `max_length` are unreadable.
 
-    Without `identify` the canonical SMILES, which identify duplicates, are not made: all identities are 0.
+    Args:
+        first: The row of the first of them in its table.
+        smiles: The SMILES.
+        levels: Cliques and descriptors as well; then molecules of more than `MAX_DESCRIPTOR_ATOMS` are unreadable.
+        normalisation: Of the descriptors, as in `featurise_all`.
+        identify: Make the canonical SMILES, which identify duplicates; otherwise all identities are 0.
+        fragment: Keep only the largest fragment of each molecule.
+        max_length: The most characters of a SMILES.
 
     >>> chunk = build_chunk(10, ["CCO", "C(C", "c1ccccc1"])
     >>> chunk.store.rows.tolist(), chunk.unreadable[0].row, chunk.unreadable[0].reason
@@ -64,12 +89,20 @@ def build_chunk(
     sizes: list[tuple[int, int]] = []
     trees: list[JunctionTree] = []
     values: list[list[float]] = []
+    reduced = 0
     for row, text in enumerate(smiles, start=first):
         try:
-            molecule = parse_smiles(text)
+            molecule = parse_smiles(text, max_length=max_length)
+            whole = molecule
+            if fragment:
+                molecule = largest_fragment(whole)
+            atoms_found = molecule.GetNumAtoms()
+            if levels and atoms_found > MAX_DESCRIPTOR_ATOMS:
+                raise ValueError(f"{atoms_found:,} atoms, more than {MAX_DESCRIPTOR_ATOMS:,}, too many for descriptors")
         except ValueError as error:
-            unreadable.append(UnreadableRow(row, text, str(error)))
+            unreadable.append(UnreadableRow(row, _shortened(text), str(error)))
             continue
+        reduced += molecule is not whole
         graph = featurise(molecule)
         rows.append(row)
         identity.append(canonical_hash(molecule) if identify else 0)
@@ -92,7 +125,11 @@ def build_chunk(
         identity=np.array(identity, dtype=np.uint64),
         levels=_levels(trees, values, normalisation) if levels else None,
     )
-    return MoleculeChunk(store, unreadable)
+    return MoleculeChunk(store, unreadable, reduced)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _table(ids: dict[Any, int], width: int, dtype: Any) -> Array:
@@ -122,10 +159,15 @@ def build_chunks(
     levels: bool = False,
     normalisation: str = "quantiles",
     identify: bool = True,
+    fragment: bool = False,
+    max_length: int = MAX_SMILES_LENGTH,
     workers: int = 1,
     chunk: int = CHUNK,
 ) -> Iterator[MoleculeChunk]:
-    """Yield the chunks of a stream of SMILES in order; only a few are in memory at a time."""
+    """Yield the chunks of a stream of SMILES in order; only a few are in memory at a time.
+
+    The arguments are those of `build_chunk`, the number of processes, and the molecules of a chunk.
+    """
 
     def parts() -> Iterator[tuple[int, list[str]]]:
         rest, first = iter(smiles), 0
@@ -133,7 +175,7 @@ def build_chunks(
             yield first, part
             first += len(part)
 
-    return ordered(_Build(levels, normalisation, identify), parts(), workers=workers)
+    return ordered(_Build(levels, normalisation, identify, fragment, max_length), parts(), workers=workers)
 
 
 @dataclass(frozen=True)
@@ -141,28 +183,38 @@ class _Build:
     levels: bool
     normalisation: str
     identify: bool
+    fragment: bool
+    max_length: int
 
     def __call__(self, part: tuple[int, list[str]]) -> MoleculeChunk:
-        return build_chunk(*part, levels=self.levels, normalisation=self.normalisation, identify=self.identify)
+        return build_chunk(*part, **vars(self))
 
 
 @dataclass(frozen=True)
 class Featurised:
-    """The molecules that RDKit reads, and the unreadable rows."""
+    """The molecules that RDKit reads, the unreadable rows, and how many were reduced to their largest fragment."""
 
     store: Store
     unreadable: list[UnreadableRow]
+    reduced: int = 0
 
 
-def molecule_cache_key(smiles: Sequence[str], *, levels: bool = False, normalisation: str = "quantiles") -> str:
-    """Return the key of the cache of these SMILES, which depends on the texts, the featuriser and RDKit's version.
+def molecule_cache_key(
+    smiles: Sequence[str],
+    *,
+    levels: bool = False,
+    normalisation: str = "quantiles",
+    fragment: bool = False,
+    max_length: int = MAX_SMILES_LENGTH,
+) -> str:
+    """Return the key of the cache of these SMILES, which depends on texts, options, featuriser and RDKit's version.
 
     >>> molecule_cache_key(["C", "CC"]) == molecule_cache_key(["CC", "C"])
     False
     """
     rdkit = extras.load("rdkit", "molecules").__version__
-    contents = f"{levels}" if normalisation == "quantiles" or not levels else f"{levels} {normalisation}"
-    digest = blake2b(f"{FEATURISER_VERSION} {rdkit} {contents}".encode(), digest_size=16)
+    options = f"{normalisation} {MAX_DESCRIPTOR_ATOMS}" if levels else "no levels"
+    digest = blake2b(f"{FEATURISER_VERSION} {rdkit} {options} {fragment} {max_length}".encode(), digest_size=16)
     for text in smiles:
         digest.update(b"\n")
         digest.update(text.encode())
@@ -175,6 +227,8 @@ def featurise_all(
     *,
     levels: bool = False,
     normalisation: str = "quantiles",
+    fragment: bool = False,
+    max_length: int = MAX_SMILES_LENGTH,
     on_error: str = "skip",
     workers: int = 2,
     progress: bool | None = None,
@@ -184,8 +238,11 @@ def featurise_all(
     Args:
         smiles: One text per row.
         cache: The folder of caches; by default `cache_directory()`.
-        levels: Cliques and descriptors as well, for ML-MPNN. (Descriptors take 25 times as long as all else.)
+        levels: Cliques and descriptors as well, for ML-MPNN. (Descriptors take 25 times as long as all else, and
+            molecules of more than `MAX_DESCRIPTOR_ATOMS` (500) count as unreadable.)
         normalisation: Of the descriptors: "quantiles", or "descriptastorus" for those of the package of this name.
+        fragment: Keep only the largest fragment of each molecule: salts and solvents are stripped.
+        max_length: The most characters of a SMILES (5,000); longer ones count as unreadable.
         on_error: "skip" to leave unreadable molecules out and report them, or "raise".
         workers: The number of processes that read; small lists are read by this one.
         progress: Show a progress bar; by default where the error stream is a terminal.
@@ -196,13 +253,20 @@ def featurise_all(
     validation.choice("on_error", on_error, ON_ERROR)
     validation.choice("normalisation", normalisation, NORMALISATIONS)
     validation.whole("workers", workers, 1)
+    validation.whole("max_length", max_length, 1)
     if len(smiles) == 0:
         raise ValueError("smiles must hold at least one molecule, got none")
     workers = workers if len(smiles) > 2 * CHUNK else 1
+    options: Any = {
+        "levels": levels,
+        "normalisation": normalisation,
+        "fragment": fragment,
+        "max_length": max_length,
+    }
     folder, unreadable = cached_folder(
-        f"molecules-{molecule_cache_key(smiles, levels=levels, normalisation=normalisation)}",
+        f"molecules-{molecule_cache_key(smiles, **options)}",
         lambda folder: _write_store(
-            folder, smiles, levels=levels, normalisation=normalisation, workers=workers, progress=progress
+            folder, smiles, build_chunks(smiles, **options, workers=workers), progress=progress
         ),
         cache,
     )
@@ -212,19 +276,22 @@ def featurise_all(
     store = Store.open(folder)
     if len(store) == 0:
         raise ValueError(f"smiles: no molecule could be read. {message}")
-    return Featurised(store, unreadable)
+    return Featurised(store, unreadable, int((folder / _REDUCED).read_text(encoding="utf-8")))
+
+
+_REDUCED = "reduced.txt"
 
 
 def _write_store(
-    folder: Path, smiles: Sequence[str], *, levels: bool, normalisation: str, workers: int, progress: bool | None
+    folder: Path, smiles: Sequence[str], built: Iterator[MoleculeChunk], *, progress: bool | None
 ) -> list[UnreadableRow]:
     def size(chunk: MoleculeChunk) -> int:
         return len(chunk.store) + len(chunk.unreadable)
 
-    built = build_chunks(smiles, levels=levels, normalisation=normalisation, workers=workers)
     shown = with_progress(
         built, len(smiles), label="reading molecules", size=size, progress=progress, extra="molecules"
     )
     chunks = list(shown)
     Store.join([chunk.store for chunk in chunks]).save(folder)
+    (folder / _REDUCED).write_text(str(sum(chunk.reduced for chunk in chunks)), encoding="utf-8")
     return [item for chunk in chunks for item in chunk.unreadable]

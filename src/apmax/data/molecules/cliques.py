@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from apmax.data.molecules.featurise import chemistry
+from apmax.data.molecules.featurise import bonds_in_order, chemistry
 
 RING, BOND, BRIDGED, ATOM = range(4)
 """The kinds of cliques, positions in `vocabulary.CLIQUE_KINDS`."""
@@ -46,7 +46,7 @@ def junction_tree(molecule: Any) -> JunctionTree:
     rings = _merge_bridged([set(ring) for ring in chemistry().GetSymmSSSR(molecule)])
     kinds = [kind for _, kind in rings]
     members: list[tuple[int, ...]] = [tuple(sorted(ring)) for ring, _ in rings]
-    for bond in molecule.GetBonds():
+    for bond in bonds_in_order(molecule):
         if not bond.IsInRing():
             kinds.append(BOND)
             members.append((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -14,6 +15,10 @@ from apmax.data.molecules.vocabulary import MASS_UNIT
 HYBRIDISATIONS = ("SP", "SP2", "SP3", "SP3D", "SP3D2")
 CHARGES = (-1, -2, 1, 2, 0)
 BONDS = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")
+
+MAX_SMILES_LENGTH = 5_000
+"""The most characters of a SMILES. RDKit takes the square of the atoms in time for the canonical SMILES, and crashes
+from some 20,000 atoms in a chain on."""
 
 AtomRow = tuple[int, int, int, int, int, int, int, int]
 BondRow = tuple[int, int, int, int]
@@ -34,11 +39,15 @@ def chemistry() -> Any:
     return extras.load("rdkit.Chem", "molecules")
 
 
-def parse_smiles(smiles: str) -> Any:
+def parse_smiles(smiles: str, *, max_length: int = MAX_SMILES_LENGTH) -> Any:
     """Return RDKit's molecule of a SMILES; nothing is written to the terminal.
 
+    Args:
+        smiles: The SMILES.
+        max_length: The most characters.
+
     Raises:
-        ValueError: RDKit cannot read it, with RDKit's reason; or it has no atoms.
+        ValueError: RDKit cannot read it, with RDKit's reason; it has no atoms, or more than `max_length` characters.
 
     >>> parse_smiles("CCO").GetNumAtoms()
     3
@@ -47,6 +56,8 @@ def parse_smiles(smiles: str) -> Any:
     ...
     ValueError: Explicit valence for atom # 1 N, 5, is greater than permitted
     """
+    if len(smiles) > max_length:
+        raise ValueError(f"a SMILES of {len(smiles):,} characters, more than {max_length:,}")
     chem = chemistry()
     with chem.rdBase.BlockLogs():
         molecule = chem.MolFromSmiles(smiles)
@@ -77,6 +88,43 @@ def _reason(smiles: str) -> str:
     return re.split(r" while parsing| for input", re.sub(r"^\[[\d:]+\] ", "", lines[0]))[0].strip()
 
 
+def largest_fragment(molecule: Any) -> Any:
+    """Return the largest fragment of a molecule, without its salts and solvents; the molecule itself if it is one.
+
+    The choice is that of RDKit's `LargestFragmentChooser`: most atoms with hydrogens, then highest weight, then the
+    first SMILES by the alphabet. Charges are not changed.
+
+    >>> chemistry().MolToSmiles(largest_fragment(parse_smiles("CC(=O)[O-].[Na+]")))
+    'CC(=O)[O-]'
+    """
+    chem = chemistry()
+    if len(chem.GetMolFrags(molecule)) == 1:
+        return molecule
+    with chem.rdBase.BlockLogs():
+        fragment = _fragment_chooser().choose(molecule)
+        chem.SanitizeMol(fragment)
+    return fragment
+
+
+@cache
+def _fragment_chooser() -> Any:
+    return extras.load("rdkit.Chem.MolStandardize.rdMolStandardize", "molecules").LargestFragmentChooser()
+
+
+def bonds_in_order(molecule: Any) -> Iterable[Any]:
+    """Return the bonds of an RDKit molecule, as `GetBonds` does, in time linear in their number.
+
+    RDKit's own iteration counts from the first bond to every one: the square of their number.
+    """
+    if molecule.GetNumBonds() < _FEW_BONDS:
+        return molecule.GetBonds()  # type: ignore[no-any-return]
+    bonds = {bond.GetIdx(): bond for atom in molecule.GetAtoms() for bond in atom.GetBonds()}
+    return [bonds[number] for number in range(len(bonds))]
+
+
+_FEW_BONDS = 500
+
+
 def featurise(molecule: Any) -> MoleculeGraph:
     """Return the categories of every atom and bond of an RDKit molecule; bonds come once.
 
@@ -98,7 +146,7 @@ def featurise(molecule: Any) -> MoleculeGraph:
             atom.GetMass(),
         )
         atoms.append(codes.atoms.get(found) or codes.atom(found))
-    for bond in molecule.GetBonds():
+    for bond in bonds_in_order(molecule):
         seen = (bond.GetBondType(), bond.GetIsConjugated(), bond.IsInRing(), bond.GetStereo())
         bonds.append(codes.bonds.get(seen) or codes.bond(seen))
         ends.append((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))

@@ -9,12 +9,26 @@ from typing import Any
 
 import numpy as np
 
+from apmax import validation
 from apmax.data import parsing
 from apmax.data.molecules.building import featurise_all
 from apmax.data.molecules.dataset import MoleculeDataset
+from apmax.data.molecules.featurise import MAX_SMILES_LENGTH
 from apmax.data.molecules.store import Array
 from apmax.data.reading import UnreadableRow, describe_unreadable, open_table
 from apmax.data.targets import Targets, read_labelled
+
+DUPLICATES = ("keep", "join", "drop")
+"""What to do with rows of the same molecule, by its canonical SMILES."""
+_HANDLING = {
+    "keep": ("", "molecules have contradictory labels"),
+    "join": (
+        " and are joined to one row each",
+        "of them have contradictory labels, which are left out (with the molecule, if it has no other label)",
+    ),
+    "drop": (" and are reduced to their first row", "of them have contradictory labels and are left out"),
+}
+"""Descriptions of repeated and of contradictory molecules."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +42,9 @@ class MoleculeReport:
         duplicates: Groups of rows with the same molecule.
         conflicts: Those of the groups whose labels contradict each other.
         targets: The meaning of the labels, where they were read from a file.
+        handling: What was done with duplicates, one of `DUPLICATES`.
+        removed: Rows that were left out for it.
+        reduced: Molecules that were reduced to their largest fragment.
     """
 
     total: int
@@ -36,6 +53,9 @@ class MoleculeReport:
     duplicates: list[list[int]]
     conflicts: list[list[int]]
     targets: Targets | None = None
+    handling: str = "keep"
+    removed: int = 0
+    reduced: int = 0
 
     def lines(self, *, most: int = 5) -> list[str]:
         """Return one line per finding, none if there are none."""
@@ -44,11 +64,18 @@ class MoleculeReport:
             found.append(describe_unreadable(self.unreadable, self.total, "molecules", most=most))
         if self.unmeasured:
             found.append(f"{self.unmeasured} of {self.total} molecules have no label and are left out")
-        for groups, what in ((self.duplicates, "occur more than once"), (self.conflicts, "have contradictory labels")):
+        if self.reduced:
+            found.append(f"{self.reduced:,} of {self.total:,} molecules have several fragments: the largest is taken")
+        repeated, contradictory = _HANDLING[self.handling]
+        removed = f" ({self.removed:,} rows fewer)" if self.handling != "keep" else ""
+        for groups, what in (
+            (self.duplicates, f"molecules occur more than once{repeated}{removed}"),
+            (self.conflicts, contradictory),
+        ):
             if groups:
                 shown = "; ".join("rows " + ", ".join(map(str, group[:most])) for group in groups[:most])
                 more = f"; and {len(groups) - most} more" if len(groups) > most else ""
-                found.append(f"{len(groups)} molecules {what}: {shown}{more}")
+                found.append(f"{len(groups)} {what}: {shown}{more}")
         return found
 
 
@@ -58,9 +85,12 @@ def read_molecules(
     *,
     targets: Sequence[str] | Targets = (),
     positive: str | None = None,
+    duplicates: str = "keep",
+    largest_fragment: bool = False,
     cache: str | PathLike[str] | None = None,
     levels: bool = False,
     normalisation: str = "quantiles",
+    max_length: int = MAX_SMILES_LENGTH,
     on_error: str = "skip",
     workers: int = 2,
     progress: bool | None = None,
@@ -73,9 +103,17 @@ def read_molecules(
         targets: The target columns: two values each, empty where not measured (see `Target`); or the `targets` of
             another file's report. One target gives labels (n,), several (n, tasks). Rows without any are left out.
         positive: The value of the positives; may be None for such as 0/1, no/yes, inactive/active.
+        duplicates: What to do with rows of the same molecule, by its canonical SMILES. "keep" keeps them all. "join"
+            makes one row of them, the first: a label is positive or negative if all its rows that have one agree,
+            otherwise not measured; molecules without any label left are left out. "drop" leaves molecules with a
+            contradiction in any target out, and keeps the first row of the others as it is. With one target "join"
+            and "drop" give the same. The report counts all of them.
+        largest_fragment: Keep only the largest fragment of each molecule (`apmax.data.molecules.largest_fragment`):
+            salts and solvents are stripped, before duplicates are looked for.
         cache: As in `featurise_all`.
         levels: As in `featurise_all`.
         normalisation: As in `featurise_all`.
+        max_length: As in `featurise_all`.
         on_error: As in `featurise_all`.
         workers: As in `featurise_all`.
         progress: As in `featurise_all`.
@@ -98,9 +136,12 @@ def read_molecules(
         parsing.cells(table.column(smiles)),
         labels,
         targets=fitted,
+        duplicates=duplicates,
+        largest_fragment=largest_fragment,
         cache=cache,
         levels=levels,
         normalisation=normalisation,
+        max_length=max_length,
         on_error=on_error,
         workers=workers,
         progress=progress,
@@ -112,9 +153,12 @@ def molecule_dataset(
     labels: Array | None = None,
     *,
     targets: Targets | None = None,
+    duplicates: str = "keep",
+    largest_fragment: bool = False,
     cache: str | PathLike[str] | None = None,
     levels: bool = False,
     normalisation: str = "quantiles",
+    max_length: int = MAX_SMILES_LENGTH,
     on_error: str = "skip",
     workers: int = 2,
     progress: bool | None = None,
@@ -126,11 +170,14 @@ def molecule_dataset(
     Raises:
         ValueError: No molecule is left.
     """
+    validation.choice("duplicates", duplicates, DUPLICATES)
     found = featurise_all(
         smiles,
         cache,
         levels=levels,
         normalisation=normalisation,
+        fragment=largest_fragment,
+        max_length=max_length,
         on_error=on_error,
         workers=workers,
         progress=progress,
@@ -144,13 +191,53 @@ def molecule_dataset(
             columns = f" in {', '.join(targets.names)}" if targets is not None else ""
             raise ValueError(f"targets: no molecule has a label{columns}")
     groups = _equal_groups(store.identity[places])
-    duplicates = [[int(store.rows[places[k]]) for k in group] for group in groups]
-    conflicts = [rows for rows, group in zip(duplicates, groups, strict=True) if _contradict(own[places[group]])]
-    report = MoleculeReport(len(smiles), found.unreadable, len(store) - len(places), duplicates, conflicts, targets)
+    repeated = [[int(store.rows[places[k]]) for k in group] for group in groups]
+    conflicts = [rows for rows, group in zip(repeated, groups, strict=True) if _contradict(own[places[group]])]
+    kept = places
+    if duplicates != "keep":
+        own, kept = _without_duplicates(own, places, groups, join=duplicates == "join")
+        if len(kept) == 0:
+            raise ValueError(f"duplicates={duplicates!r}: the labels of every molecule contradict each other")
+    report = MoleculeReport(
+        total=len(smiles),
+        unreadable=found.unreadable,
+        unmeasured=len(store) - len(places),
+        duplicates=repeated,
+        conflicts=conflicts,
+        targets=targets,
+        handling=duplicates,
+        removed=len(places) - len(kept),
+        reduced=found.reduced,
+    )
     every: Any = None
     if own.shape[1]:
         every = own[:, 0] if own.shape[1] == 1 else own
-    return MoleculeDataset(store, every, places=places), report
+    return MoleculeDataset(store, every, places=kept), report
+
+
+def _without_duplicates(labels: Array, places: Array, groups: list[Array], *, join: bool) -> tuple[Array, Array]:
+    """Return the labels of the store and the places that are kept, one for each molecule.
+
+    Args:
+        labels: (molecules of the store, targets), NaN where not measured.
+        places: The molecules with a label.
+        groups: Positions in `places` of equal molecules.
+        join: Join the labels of equal molecules; otherwise leave contradictory ones out.
+    """
+    labels, keep = labels.copy(), np.ones(len(places), dtype=bool)
+    for group in groups:
+        rows = labels[places[group]]
+        keep[group[1:]] = False
+        if join:
+            joined = np.full(rows.shape[1], np.nan, rows.dtype)
+            positive, negative = (rows == 1).any(axis=0), (rows == 0).any(axis=0)
+            joined[positive & ~negative] = 1
+            joined[negative & ~positive] = 0
+            labels[places[group[0]]] = joined
+            keep[group[0]] = rows.shape[1] == 0 or not np.isnan(joined).all()
+        else:
+            keep[group[0]] = not _contradict(rows)
+    return labels, places[keep]
 
 
 def _equal_groups(identity: Array) -> list[Array]:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from apmax import extras
 from apmax.data.caching import ordered
 from apmax.data.molecules.building import CHUNK
-from apmax.data.molecules.featurise import parse_smiles
+from apmax.data.molecules.featurise import chemistry, largest_fragment, parse_smiles
 from apmax.data.splits import EIGHTY_TEN_TEN, Split
 
+MAX_SCAFFOLD_ATOMS = 500
+"""The most atoms of a molecule that is reduced to its scaffold: RDKit takes the third power of the atoms in time."""
 
-def scaffold(smiles: str) -> str:
+
+def scaffold(smiles: str, *, fragment: bool = False) -> str:
     """Return the Bemis–Murcko scaffold: the ring systems and their linkers; empty without rings.
+
+    A molecule of more than `MAX_SCAFFOLD_ATOMS` atoms that has rings is its own scaffold.
+
+    Args:
+        smiles: The molecule.
+        fragment: Of its largest fragment only.
 
     Raises:
         ValueError: RDKit cannot read the molecule.
@@ -20,15 +30,20 @@ def scaffold(smiles: str) -> str:
     >>> scaffold("CCc1ccccc1C(=O)O"), scaffold("CCO")
     ('c1ccccc1', '')
     """
+    molecule = largest_fragment(parse_smiles(smiles)) if fragment else parse_smiles(smiles)
+    if molecule.GetRingInfo().NumRings() == 0:
+        return ""
+    if molecule.GetNumAtoms() > MAX_SCAFFOLD_ATOMS:
+        return str(chemistry().MolToSmiles(molecule, isomericSmiles=False))
     murcko = extras.load("rdkit.Chem.Scaffolds.MurckoScaffold", "molecules")
-    found: str = murcko.MurckoScaffoldSmiles(mol=parse_smiles(smiles), includeChirality=False)
+    found: str = murcko.MurckoScaffoldSmiles(mol=molecule, includeChirality=False)
     return found
 
 
-def scaffolds(smiles: Sequence[str], *, workers: int = 2) -> list[str]:
-    """Return the scaffold of every molecule."""
+def scaffolds(smiles: Sequence[str], *, fragment: bool = False, workers: int = 2) -> list[str]:
+    """Return the scaffold of every molecule, or of its largest fragment only."""
     chunks = [list(smiles[start : start + CHUNK]) for start in range(0, len(smiles), CHUNK)]
-    found = ordered(_scaffolds, chunks, workers=workers if len(chunks) > 2 else 1)
+    found = ordered(partial(_scaffolds, fragment=fragment), chunks, workers=workers if len(chunks) > 2 else 1)
     return [name for chunk in found for name in chunk]
 
 
@@ -42,5 +57,5 @@ def scaffold_split(smiles: Sequence[str], fractions: Sequence[float] = EIGHTY_TE
     return Split.by_group(scaffolds(smiles, workers=workers), fractions)
 
 
-def _scaffolds(smiles: list[str]) -> list[str]:
-    return [scaffold(text) for text in smiles]
+def _scaffolds(smiles: list[str], *, fragment: bool) -> list[str]:
+    return [scaffold(text, fragment=fragment) for text in smiles]

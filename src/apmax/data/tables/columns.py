@@ -49,13 +49,15 @@ class EncodingReport:
         >>> for line in report.lines():
         ...     print(line)
         column 'age' is missing: every row is scored as if its value were unknown
-        column 'city': 2 of 10 rows have a value that training had not: 'Rome'
+        column 'city': 2 of 10 rows have a value that is not in the training rows: 'Rome'
         """
         lines = [f"column {n!r} is missing: every row is scored as if its value were unknown" for n in self.absent]
         for name, counts in self.unseen.items():
             shown = ", ".join(repr(value) for value, _ in counts.most_common(3)) + (", …" if len(counts) > 3 else "")
             rows = sum(counts.values())
-            lines.append(f"column {name!r}: {rows} of {self.rows} rows have a value that training had not: {shown}")
+            lines.append(
+                f"column {name!r}: {rows} of {self.rows} rows have a value that is not in the training rows: {shown}"
+            )
         for name, count in self.unreadable.items():
             lines.append(f"column {name!r}: {count} of {self.rows} values could not be read and count as missing")
         return lines

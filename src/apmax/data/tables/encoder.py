@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,9 @@ from apmax.data.tables.columns import KINDS, Column, EncodingReport, read_column
 from apmax.data.tables.inference import DROP, column_role
 
 pa = extras.load("pyarrow", "tables")
+
+_SHOWN = 8
+"""Columns that an error names."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +71,11 @@ class TableEncoder:
             if kind == DROP:
                 left_out[name] = reason
             else:
-                columns.append(KINDS[kind].fit(name, column))
+                with _named_column(name):
+                    columns.append(KINDS[kind].fit(name, column))
         if not columns:
-            reasons = "; ".join(f"{name!r} ({reason})" for name, reason in left_out.items())
+            reasons = "; ".join(f"{name!r} ({reason})" for name, reason in list(left_out.items())[:_SHOWN])
+            reasons += f"; and {len(left_out) - _SHOWN:,} more" if len(left_out) > _SHOWN else ""
             raise ValueError(f"no column is left to learn from{': ' + reasons if reasons else ''}")
         return TableEncoder(tuple(columns), left_out)
 
@@ -105,7 +111,9 @@ class TableEncoder:
         place = 0
         for column in self.columns:
             values = table.column(column.name) if column.name in present else pa.nulls(table.num_rows, pa.string())
-            for part in column.encode(values, report):
+            with _named_column(column.name):
+                parts = column.encode(values, report)
+            for part in parts:
                 matrix[:, place] = part
                 place += 1
         return torch.from_numpy(matrix)
@@ -122,3 +130,12 @@ class TableEncoder:
     def summary(self) -> dict[str, list[str]]:
         """Return the names of the columns by kind."""
         return {kind: [column.name for column in self.columns if column.kind == kind] for kind in KINDS}
+
+
+@contextmanager
+def _named_column(name: str) -> Iterator[None]:
+    """Add the name of a column to an error about its values."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"column {name!r}: {error}") from None

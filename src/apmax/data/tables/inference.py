@@ -63,13 +63,13 @@ def column_role(name: str, column: Any, roles: Mapping[str, str]) -> tuple[str, 
         return kind_of(name, column)
     wanted = validation.choice(f"column {name!r}", roles[name], ROLES)
     if wanted == DROP:
-        return DROP, "as asked"
+        return DROP, "as requested"
     readers = {
         "number": lambda: parsing.numbers(column)[0],
         "date": lambda: parsing.seconds(column, parsing.column_date_format(column))[0],
     }
     if wanted in readers and np.isnan(readers[wanted]()).all():
-        raise ValueError(f"column {name!r} was to be a {wanted}, but no value of it reads as one")
+        raise ValueError(f"column {name!r} is declared as a {wanted}, but none of its values can be read as one")
     return wanted, ""
 
 
@@ -102,4 +102,7 @@ def _almost(text: Any, known: int, unreadable: int) -> str:
     if unreadable > known / 10:
         return ""
     bad = text.filter(pc.invert(pc.match_substring_regex(text, parsing.NUMBER, ignore_case=True)))
-    return f" (numbers but for {unreadable} values such as {bad[0].as_py()!r}; name it a number to have those missing)"
+    example = bad[0].as_py()
+    return (
+        f" (numbers except for {unreadable} values such as {example!r}; declare it a number to treat those as missing)"
+    )

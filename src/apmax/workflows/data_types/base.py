@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils.data import TensorDataset
 
 from apmax import extras, validation
@@ -26,6 +30,7 @@ from apmax.data import (
     describe_unreadable,
     is_molecule_file,
     open_table,
+    parsing,
 )
 from apmax.data.tables import EncodingReport
 from apmax.train import ConfigTable, Stage, check_known_key
@@ -33,6 +38,8 @@ from apmax.train import ConfigTable, Stage, check_known_key
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+LARGEST_NETWORK = 2 * 10**9
+"""Number of parameters that no network may exceed: job files and folders may be of unknown origin."""
 SPLITS = ("stratified", "random")
 """Splits that every data type knows."""
 
@@ -117,12 +124,14 @@ class RowReport(EncodingReport):
     Args:
         unreadable_rows: Rows that could not be read.
         strict: Raise at the first unreadable row.
+        reduced: Molecules that were reduced to their largest fragment.
         seconds: Time by activity.
         last: When the last activity ended.
     """
 
     unreadable_rows: list[UnreadableRow] = field(default_factory=list)
     strict: bool = False
+    reduced: int = 0
     seconds: dict[str, float] = field(default_factory=dict, compare=False)
     last: float = field(default_factory=time.perf_counter, compare=False)
 
@@ -151,7 +160,7 @@ class RowReport(EncodingReport):
         if rows and self.strict:
             first = rows[0]
             raise ValueError(
-                f'row {first.row} cannot be read: {first.value!r} ({first.reason}); on_error="skip" leaves it out'
+                f'row {first.row} cannot be read: {first.short_value!r} ({first.reason}); on_error="skip" leaves it out'
             )
         self.unreadable_rows += rows
 
@@ -164,6 +173,8 @@ class RowReport(EncodingReport):
         lines = super().lines()
         if self.unreadable_rows:
             lines.append(describe_unreadable(self.unreadable_rows, self.rows, most=most))
+        if self.reduced:
+            lines.append(f"{self.reduced:,} of {self.rows:,} molecules have several fragments: the largest is scored")
         return lines
 
 
@@ -345,7 +356,7 @@ class DataType(ABC, Generic[Config]):
 
     def nothing_readable(self, encoder: Any, rows: Sequence[UnreadableRow]) -> str:  # noqa: ARG002 - overridden
         """Return the error message for a file none of whose rows can be read."""
-        return f"none of {len(rows):,} rows can be read, such as {rows[0].value!r} ({rows[0].reason})"
+        return f"none of {len(rows):,} rows can be read, such as {rows[0].short_value!r} ({rows[0].reason})"
 
     def load_weights(self, network: nn.Module, path: str) -> str:
         """Load a file of pretrained weights into a new network and return a description."""
@@ -380,7 +391,8 @@ class DataType(ABC, Generic[Config]):
         """
         build = self.find_builder(name) if builder is None else builder
         self.check_options(name, options, build)
-        network = build(self.model_input(encoder), **options)
+        with limited_parameters(name, options):
+            network = build(self.model_input(encoder), **options)
         if not isinstance(network, nn.Module):
             raise TypeError(f"model: {name} must return a torch.nn.Module, got {type(network).__name__}")
         return network
@@ -412,6 +424,48 @@ class DataType(ABC, Generic[Config]):
         return type(self)(replace(self.config, **fields))
 
 
+class _AllocationLimit(TorchFunctionMode):
+    """Raises before the tensors that are created inside have more than a number of elements in all."""
+
+    factories = (torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn)
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.left = limit
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Count the elements of a new tensor."""
+        kwargs = kwargs or {}
+        if func in self.factories:
+            size = args[0] if args and isinstance(args[0], (tuple, list)) else args or kwargs.get("size", ())
+            self.left -= math.prod(each for each in size if isinstance(each, int))
+            if self.left < 0:
+                raise MemoryError
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def limited_parameters(name: str, options: Mapping[str, Any]) -> Iterator[None]:
+    """Turn what fails while a network is built into an error that names its options.
+
+    Raises:
+        ValueError: The network would have more than `LARGEST_NETWORK` parameters, or options are of another type.
+    """
+    given = ", ".join(f"{key} = {value!r}" for key, value in options.items())
+    try:
+        with _AllocationLimit(LARGEST_NETWORK):
+            yield
+    except MemoryError:
+        raise ValueError(
+            f"model: {name} with {given or 'these inputs'} would have more than {LARGEST_NETWORK:,} parameters"
+        ) from None
+    except (TypeError, RuntimeError, OverflowError) as error:
+        if is_import_path(name):  # the user's own code
+            raise
+        reason = validation.first_line(error)
+        raise ValueError(f"model: {name} with {given or 'these inputs'} cannot be built: {reason}") from None
+
+
 def is_import_path(model: str) -> bool:
     """Return whether a model is a user's own, written "package.module:callable"; "timm:NAME" is one of timm's."""
     return ":" in model and not model.startswith("timm:")
@@ -431,5 +485,7 @@ def column_texts(table: Any, column: str, argument: str) -> list[str]:
     if column not in table.column_names:
         names = ", ".join(map(repr, table.column_names[:12]))
         raise ValueError(f"{argument}: there is no column {column!r}; the columns are {names}")
-    text = table.column(column).cast(extras.load("pyarrow", "tables").string())
-    return [(cell or "").strip() for cell in text.to_pylist()]
+    try:
+        return parsing.cells(table.column(column))
+    except ValueError as error:
+        raise ValueError(f"{argument}: column {column!r}: {error}") from None

@@ -51,6 +51,7 @@ from apmax.workflows.data_types.base import (
 
 AUGMENTS = ("none", "small", "large")
 USUAL_SIZE = 224
+LARGEST_SIZE = 4096
 INSPECTED_FILES = 64
 """Number of files whose size is read where the configuration gives none."""
 
@@ -90,7 +91,7 @@ class ImageData(DataConfig):
         """Raise for values out of range."""
         super().check()
         if self.size is not None:
-            validation.whole("size", self.size, 8)
+            validation.interval("size", validation.whole("size", self.size, 8), 8, LARGEST_SIZE)
         validation.choice("fit", self.fit, FITS)
         if self.augment is not None:
             validation.choice("augment", self.augment, AUGMENTS)

@@ -12,7 +12,15 @@ from torch import nn
 
 from apmax import validation
 from apmax.data import ON_ERROR, RowSource, Targets, UnreadableRow, is_molecule_file, open_table
-from apmax.data.molecules import FEATURISER_VERSION, MoleculeDataset, Store, build_chunks, molecule_dataset, scaffolds
+from apmax.data.molecules import (
+    DUPLICATES,
+    FEATURISER_VERSION,
+    MoleculeDataset,
+    Store,
+    build_chunks,
+    molecule_dataset,
+    scaffolds,
+)
 from apmax.data.molecules.building import CHUNK
 from apmax.models.graphs import GRAPH_MODELS
 from apmax.train import Stage, sized_recipe
@@ -38,20 +46,26 @@ class MoleculeData(DataConfig):
         smiles: The column of SMILES.
         on_error: "skip" molecules that cannot be read, or "raise".
         levels: Compute cliques and descriptors too, for multi-level networks.
+        duplicates: What to do with rows of the same molecule in each file: "keep", "join" or "drop", as in
+            `read_molecules`. All rows are scored in predictions.
+        largest_fragment: Keep only the largest fragment of each molecule, in predictions too.
     """
 
     smiles: str = SMILES
     on_error: str = "skip"
     levels: bool = False
+    duplicates: str = "keep"
+    largest_fragment: bool = False
 
     kind: ClassVar[str] = "molecules"
     several_targets: ClassVar[bool] = True
     groupings: ClassVar[tuple[str, ...]] = ("scaffold",)
 
     def check(self) -> None:
-        """Raise for an unknown `on_error`."""
+        """Raise for an unknown `on_error` or `duplicates`."""
         super().check()
         validation.choice("on_error", self.on_error, ON_ERROR)
+        validation.choice("duplicates", self.duplicates, DUPLICATES)
 
 
 @dataclass(frozen=True)
@@ -62,6 +76,7 @@ class MoleculeEncoder:
         smiles: The column.
         tasks: Number of targets.
         levels: Cliques and descriptors too.
+        largest_fragment: Of the largest fragment only.
 
     >>> import pyarrow as pa
     >>> report = RowReport()
@@ -73,6 +88,7 @@ class MoleculeEncoder:
     smiles: str = SMILES
     tasks: int = 1
     levels: bool = False
+    largest_fragment: bool = False
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -89,10 +105,13 @@ class MoleculeEncoder:
         smiles = column_texts(table, self.smiles, SMILES)
         workers = _processes() if len(smiles) > 2 * CHUNK else 1
         # Canonical SMILES, which find duplicates, cost a sixth of the time and are not needed for scoring.
-        chunks = list(build_chunks(smiles, levels=self.levels, identify=False, workers=workers))
+        chunks = list(
+            build_chunks(smiles, levels=self.levels, identify=False, fragment=self.largest_fragment, workers=workers)
+        )
         unreadable = [item for chunk in chunks for item in chunk.unreadable]
         first = report.rows
         report.rows += len(smiles)
+        report.reduced += sum(chunk.reduced for chunk in chunks)
         report.add_unreadable_rows([UnreadableRow(first + item.row, item.value, item.reason) for item in unreadable])
         stores = [chunk.store for chunk in chunks if len(chunk.store)]
         if stores:
@@ -101,7 +120,13 @@ class MoleculeEncoder:
 
     def to_table(self) -> dict[str, Any]:
         """Return the encoder as plain values, with the version of the features."""
-        return {"smiles": self.smiles, "tasks": self.tasks, "levels": self.levels, "featuriser": FEATURISER_VERSION}
+        return {
+            "smiles": self.smiles,
+            "tasks": self.tasks,
+            "levels": self.levels,
+            "largest_fragment": self.largest_fragment,
+            "featuriser": FEATURISER_VERSION,
+        }
 
     def summary(self) -> dict[str, list[str]]:
         """Return nothing: there is one column, whose type is known."""
@@ -127,7 +152,8 @@ class MoleculeType(DataType[MoleculeData]):
 
     def fit_encoder(self, table: Any, excluded: Sequence[str]) -> MoleculeEncoder:  # noqa: ARG002 - nothing is fitted
         """Return the encoder."""
-        return MoleculeEncoder(self.config.smiles, len(self.config.targets), self.config.levels)
+        config = self.config
+        return MoleculeEncoder(config.smiles, len(config.targets), config.levels, config.largest_fragment)
 
     @classmethod
     def restore_encoder(cls, table: Mapping[str, Any]) -> MoleculeEncoder:
@@ -178,16 +204,21 @@ class MoleculeType(DataType[MoleculeData]):
         dataset, report = molecule_dataset(
             column_texts(table, self.config.smiles, SMILES),
             tasks,
+            duplicates=self.config.duplicates,
+            largest_fragment=self.config.largest_fragment,
             levels=self.config.levels,
             on_error=self.config.on_error,
             workers=_processes(),
         )
-        rows = dataset.table_rows
-        return LabelledRows(table.take(rows), labels[rows], dataset, tuple(report.lines()), tuple(report.unreadable))
+        # The labels of joined molecules are not those of their row.
+        joined = labels if dataset.labels is None else dataset.labels.numpy().astype(labels.dtype)
+        table = table.take(dataset.table_rows)
+        return LabelledRows(table, joined, dataset, tuple(report.lines()), tuple(report.unreadable))
 
     def groups(self, table: Any) -> list[str]:
         """Return the Bemis–Murcko scaffold of every molecule."""
-        return scaffolds(column_texts(table, self.config.smiles, SMILES), workers=_processes())
+        texts = column_texts(table, self.config.smiles, SMILES)
+        return scaffolds(texts, fragment=self.config.largest_fragment, workers=_processes())
 
     def encoder_for(
         self,
@@ -202,7 +233,7 @@ class MoleculeType(DataType[MoleculeData]):
         """Return the error message for a column without any molecule."""
         first = rows[0]
         return (
-            f"no molecule could be read in column {encoder.smiles!r}, which begins with {first.value!r} "
+            f"no molecule could be read in column {encoder.smiles!r}, which begins with {first.short_value!r} "
             f"({first.reason}): name the column of SMILES (smiles=COLUMN)"
         )
 

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from apmax.data import Labels
+from apmax.data import Labels, RowSource
 from apmax.data.images import ENDINGS
 from apmax.data.tables import TableEncoder, leaks
 from apmax.models.tables import MODELS, build_table_model
 from apmax.train import Stage, table_recipe
-from apmax.workflows.data_types.base import DataConfig, DataType
+from apmax.workflows.data_types.base import DataConfig, DataType, limited_parameters
 
 INSPECTED_ROWS = 32
 """Rows of a column that are inspected for names of image files."""
@@ -70,7 +70,24 @@ class TableType(DataType[TableData]):
         if name not in self.models:
             return super().build_model(encoder, name, options, builder=builder)
         self.check_options(name, options, self.models[name])
-        return build_table_model(name, self.model_input(encoder), prior=prior, **options)
+        with limited_parameters(name, options):
+            return build_table_model(name, self.model_input(encoder), prior=prior, **options)
+
+    def encoder_for(
+        self,
+        encoder: TableEncoder,
+        source: RowSource | None,
+        options: Mapping[str, Any],  # noqa: ARG002 - there are none
+    ) -> TableEncoder:
+        """Return the encoder.
+
+        Raises:
+            ValueError: A column of the source holds lists, structs, maps or bytes.
+        """
+        if source is not None:
+            for name in set(encoder.names).intersection(source.columns):
+                source.check_column(name, "data")
+        return encoder
 
     def suspicions(self, encoder: TableEncoder, table: Any, labels: Labels) -> list[str]:
         """Return a warning for each column that names image files, or that alone separates the classes."""

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from apmax.estimator.calibration import fit_platt
+from apmax.train import fit_platt
 
 
 def platt_loss(point, scores, labels, weight):

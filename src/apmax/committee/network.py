@@ -18,8 +18,8 @@ from scipy import sparse  # type: ignore[import-untyped]
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
+from apmax.committee.linear import column_moments
 from apmax.data import RobustScale, split_stratified
-from apmax.estimator.exact import column_moments
 from apmax.models.tables import build_table_model
 from apmax.train import Data, Optimizer, Record, Run, Sampler, Stage, fit, table_recipe
 

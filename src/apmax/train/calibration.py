@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit  # type: ignore[import-untyped]
 
 _Array = NDArray[np.float64]
 _MAX_STEPS = 100
@@ -22,6 +21,14 @@ class PlattCurve(NamedTuple):
     def logit(self, scores: _Array) -> _Array:
         """Return the logits of these scores."""
         return self.slope * scores + self.intercept
+
+    def probability(self, scores: _Array) -> _Array:
+        """Return the probabilities of these scores.
+
+        >>> PlattCurve(2.0, -1.0).probability(np.array([0.5, -1e9])).tolist()
+        [0.5, 0.0]
+        """
+        return _logistic(self.logit(scores))
 
 
 def fit_platt(scores: _Array, labels: _Array, sample_weight: _Array) -> PlattCurve:
@@ -48,6 +55,12 @@ def fit_platt(scores: _Array, labels: _Array, sample_weight: _Array) -> PlattCur
     return PlattCurve(slope / spread, intercept - slope * centre / spread)
 
 
+def _logistic(logits: _Array) -> _Array:
+    with np.errstate(invalid="ignore"):  # NaN stays NaN
+        probability: _Array = np.exp(-np.logaddexp(0, -logits))
+    return probability
+
+
 def _newton(scores: _Array, target: _Array, weight: _Array, *, fixed_slope: float | None) -> tuple[float, float]:
     """Return slope and intercept that minimise the cross-entropy (convex); the slope is `fixed_slope` if given."""
     prior = float(weight @ target)
@@ -61,7 +74,7 @@ def _newton(scores: _Array, target: _Array, weight: _Array, *, fixed_slope: floa
 
     best = cross_entropy(point)
     for _ in range(_MAX_STEPS):
-        probability = expit(point @ design)
+        probability = _logistic(point @ design)
         gradient = design @ (weight * (probability - target))
         curvature = (design * (weight * probability * (1 - probability))) @ design.T
         step = np.zeros(2)

@@ -1,0 +1,24 @@
+"""Committee: different models, cross-fitted, on one scale, joined by a blend."""
+
+from apmax.committee.crossfit import Committee, FitResult, TrainingRows, fit_committee
+from apmax.committee.features import ArrayFeatures, TableFeatures
+from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, LossVerdict
+from apmax.committee.members import MEMBERS, Member, find_members
+from apmax.committee.storage import load_committee, save_committee
+
+__all__ = [
+    "MEMBERS",
+    "ArrayFeatures",
+    "Committee",
+    "FitResult",
+    "Leaderboard",
+    "LeaderboardRow",
+    "LossVerdict",
+    "Member",
+    "TableFeatures",
+    "TrainingRows",
+    "find_members",
+    "fit_committee",
+    "load_committee",
+    "save_committee",
+]

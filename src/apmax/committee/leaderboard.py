@@ -1,0 +1,99 @@
+"""Leaderboard of a committee, and the verdict on average precision as a training loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apmax.blend import Blend
+from apmax.committee.members import LOSS_PAIRS
+from apmax.metrics import Difference, Interval, average_precision_interval, paired_difference
+
+_Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LeaderboardRow:
+    """Cross-fitted average precision of a member with its 95 % interval, its weight in the blend, and its time."""
+
+    name: str
+    ap: Interval
+    weight: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class LossVerdict:
+    """Cross-fitted difference in average precision of a member trained by AP and the same one by cross-entropy.
+
+    The interval is that of the rows (a paired bootstrap); it does not contain the randomness of training.
+    """
+
+    ap_member: str
+    ce_member: str
+    difference: Difference
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words."""
+        gain = self.difference
+        text = f"{gain.estimate:+.3f} ({gain.low:+.3f} to {gain.high:+.3f})"
+        if gain.low > 0:
+            conclusion = "the AP loss pays here"
+        elif gain.high < 0:
+            conclusion = "the AP loss costs average precision here"
+        else:
+            conclusion = "no difference can be told"
+        return f"{self.ap_member} trained by AP against cross-entropy: {text}: {conclusion}"
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """Members by descending average precision, the blend, and the verdicts on the AP loss."""
+
+    rows: tuple[LeaderboardRow, ...]
+    blend: LeaderboardRow
+    verdicts: tuple[LossVerdict, ...]
+
+
+def make_leaderboard(
+    scores: Mapping[str, _Array],
+    blended: _Array,
+    labels: _Array,
+    sample_weight: _Array,
+    *,
+    blend: Blend,
+    seconds: Mapping[str, float],
+) -> Leaderboard:
+    """Return the leaderboard of aligned, cross-fitted scores.
+
+    Args:
+        scores: Each member's, (n,).
+        blended: The blend's; its weights were fitted to the same rows, which favours it a little.
+        labels: (n,) of 0/1.
+        sample_weight: (n,) positive.
+        blend: The blend.
+        seconds: Time of each member over all folds.
+    """
+    weight = None if np.ptp(sample_weight) == 0 else sample_weight
+    rows = [
+        LeaderboardRow(
+            name,
+            average_precision_interval(own, labels, sample_weight=weight),
+            float(share),
+            seconds[name],
+        )
+        for (name, own), share in zip(scores.items(), blend.weights, strict=True)
+    ]
+    verdicts = [
+        LossVerdict(ap, ce, paired_difference(scores[ap], scores[ce], labels, sample_weight=weight))
+        for ap, ce in LOSS_PAIRS
+        if ap in scores and ce in scores
+    ]
+    total = LeaderboardRow(
+        "blend", average_precision_interval(blended, labels, sample_weight=weight), 1.0, sum(seconds.values())
+    )
+    return Leaderboard(tuple(sorted(rows, key=lambda row: -row.ap.estimate)), total, tuple(verdicts))

@@ -1,0 +1,296 @@
+"""Members of a committee: the table of models that it may hold, and how each is fitted, scored and saved."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import TensorDataset
+
+from apmax import validation
+from apmax.committee.arrays import arrays_from_bytes, arrays_to_bytes
+from apmax.committee.features import Matrix
+from apmax.committee.linear import column_moments, fit_linear
+from apmax.committee.network import feasible_stage, relative_weights
+from apmax.committee.trees import Boosting, Forest, fit_boosting, fit_forest
+from apmax.models.tables import OneHot, build_table_model
+from apmax.train import Data, Run, fit, predict, table_recipe
+
+_Array = NDArray[np.float64]
+_LEAST_PROBABILITY = 1e-9
+
+
+@dataclass(frozen=True)
+class FoldData:
+    """What a member is fitted to: the training rows of one fold.
+
+    Attributes:
+        matrix: Encoded rows, (n, d).
+        rows: The same rows in their original form, for a user's own estimators.
+        labels: (n,) of 0/1.
+        sample_weight: (n,) positive.
+        sizes: Per column of the matrix 0 for numbers, else the number of codes.
+        stopping: Rows to fit and rows to stop or select by; None where there are too few positives for that.
+        seed: Of everything random.
+    """
+
+    matrix: Matrix
+    rows: Any
+    labels: _Array
+    sample_weight: _Array
+    sizes: Sequence[int]
+    stopping: tuple[NDArray[np.int64], NDArray[np.int64]] | None
+    seed: int
+
+
+class FittedMember(Protocol):
+    """A member that was fitted to one fold."""
+
+    def score(self, matrix: Matrix) -> _Array:
+        """Return a score for each row, log-odds where the member has probabilities."""
+
+    def to_bytes(self) -> bytes:
+        """Return the member in a form whose reading executes no code."""
+
+
+@dataclass(frozen=True)
+class LinearMember:
+    """A weighted sum of the encoded columns, categories written out as zeros and ones."""
+
+    sizes: tuple[int, ...]
+    weight: _Array
+    intercept: float
+
+    def score(self, matrix: Matrix) -> _Array:
+        """Return the weighted sums."""
+        return one_hot(matrix, self.sizes).astype(np.float64) @ self.weight + self.intercept
+
+    def to_bytes(self) -> bytes:
+        """Return the weights as an .npz file."""
+        return arrays_to_bytes(sizes=np.array(self.sizes), weight=self.weight, intercept=self.intercept)
+
+    @staticmethod
+    def from_bytes(content: bytes) -> LinearMember:
+        """Return the member that `to_bytes` wrote."""
+        arrays = arrays_from_bytes(content, ("sizes", "weight", "intercept"))
+        sizes = tuple(int(size) for size in arrays["sizes"])
+        weight = arrays["weight"].astype(np.float64)
+        if weight.shape != (OneHot(sizes).width,):
+            raise ValueError(f"not a linear member: {len(weight)} weights for {OneHot(sizes).width} columns")
+        return LinearMember(sizes, weight, float(arrays["intercept"]))
+
+
+@dataclass(frozen=True)
+class NetworkMember:
+    """A perceptron of the trainer."""
+
+    sizes: tuple[int, ...]
+    network: torch.nn.Module
+
+    def score(self, matrix: Matrix) -> _Array:
+        """Return the network's scores."""
+        scores = predict(self.network, TensorDataset(torch.from_numpy(np.ascontiguousarray(matrix))), batch_size=8192)
+        return scores.double().numpy()
+
+    def to_bytes(self) -> bytes:
+        """Return sizes and weights, for `torch.load(weights_only=True)`."""
+        buffer = io.BytesIO()
+        torch.save({"sizes": list(self.sizes), "weights": self.network.state_dict()}, buffer)
+        return buffer.getvalue()
+
+    @staticmethod
+    def from_bytes(content: bytes) -> NetworkMember:
+        """Return the member that `to_bytes` wrote.
+
+        Raises:
+            ValueError: It is no such network.
+        """
+        try:
+            saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+            sizes = tuple(int(size) for size in saved["sizes"])
+            network = build_table_model("mlp", sizes)
+            network.load_state_dict(saved["weights"])
+        except Exception as error:  # what torch raises for foreign bytes depends on the first of them
+            raise ValueError(f"not a network member: {str(error).splitlines()[:1]}") from None
+        return NetworkMember(sizes, network.eval())
+
+
+@dataclass(frozen=True)
+class EstimatorMember:
+    """A user's own scikit-learn estimator; it scores the rows in their original form and cannot be saved."""
+
+    estimator: Any
+
+    def score(self, rows: Any) -> _Array:
+        """Return decision values, or the log-odds of probabilities."""
+        if hasattr(self.estimator, "decision_function"):
+            return np.asarray(self.estimator.decision_function(rows), np.float64)
+        probability = np.clip(self.estimator.predict_proba(rows)[:, 1], _LEAST_PROBABILITY, 1 - _LEAST_PROBABILITY)
+        return np.asarray(np.log(probability / (1 - probability)), np.float64)
+
+    def to_bytes(self) -> bytes:
+        """Raise: how a foreign estimator is saved is not known."""
+        name = type(self.estimator).__name__
+        raise ValueError(f"members: {name} is an estimator of your own, and apmax cannot save it without pickle")
+
+
+@dataclass(frozen=True)
+class Member:
+    """An entry of the table of members.
+
+    Attributes:
+        fit: Fits the member to one fold.
+        read: Restores a fitted one from its bytes; None for a user's own estimators.
+        suffix: Of its files.
+        cost: Time of one fit relative to the cheapest member, a rough figure for plans.
+        raw: Whether it scores rows in their original form.
+    """
+
+    fit: Callable[[FoldData], FittedMember]
+    read: Callable[[bytes], FittedMember] | None
+    suffix: str
+    cost: float
+    raw: bool = False
+
+
+def one_hot(matrix: Matrix, sizes: Sequence[int]) -> Matrix:
+    """Return the matrix with every column of codes written out as zeros and ones.
+
+    >>> one_hot(np.array([[0.5, 1.0], [1.5, -1.0]], np.float32), [0, 2]).tolist()
+    [[0.5, 0.0, 1.0], [1.5, 0.0, 0.0]]
+    """
+    if not any(sizes):
+        return matrix
+    written_out: Matrix = OneHot(sizes)(torch.from_numpy(matrix)).numpy()
+    return written_out
+
+
+def _fit_gbdt(data: FoldData) -> Boosting:
+    return fit_boosting(
+        data.matrix,
+        data.labels,
+        data.sample_weight,
+        sizes=data.sizes,
+        stopping=data.stopping,
+        seed=data.seed,
+    )
+
+
+@dataclass(frozen=True)
+class _OneHotForest:
+    """A forest on columns whose categories are written out."""
+
+    sizes: tuple[int, ...]
+    forest: Forest
+
+    def score(self, matrix: Matrix) -> _Array:
+        return self.forest.score(one_hot(matrix, self.sizes))
+
+    def to_bytes(self) -> bytes:
+        return arrays_to_bytes(sizes=np.array(self.sizes), forest=np.frombuffer(self.forest.to_bytes(), np.uint8))
+
+    @staticmethod
+    def from_bytes(content: bytes) -> _OneHotForest:
+        arrays = arrays_from_bytes(content, ("sizes", "forest"))
+        sizes = tuple(int(size) for size in arrays["sizes"])
+        forest = Forest.from_bytes(arrays["forest"].astype(np.uint8).tobytes())
+        if forest.features != OneHot(sizes).width:
+            raise ValueError(f"not a forest: it reads {forest.features} columns of {OneHot(sizes).width}")
+        return _OneHotForest(sizes, forest)
+
+
+def _fit_forest(data: FoldData, *, kind: str, trees: int = 100) -> FittedMember:
+    matrix = one_hot(data.matrix, data.sizes)
+    forest = fit_forest(matrix, data.labels, data.sample_weight, kind=kind, trees=trees, seed=data.seed)
+    return _OneHotForest(tuple(data.sizes), forest)
+
+
+def _fit_linear(data: FoldData, *, loss: str) -> FittedMember:
+    matrix = one_hot(data.matrix, data.sizes).astype(np.float64)
+    moments = column_moments(matrix, data.sample_weight)
+    found = fit_linear(matrix, data.labels, data.sample_weight, moments, loss=loss)
+    weight = found.weight * moments.inverse
+    return LinearMember(tuple(data.sizes), weight, float(-moments.mean @ weight))
+
+
+def _fit_network(data: FoldData, *, loss: str) -> FittedMember:
+    every = np.arange(len(data.labels))
+    train, valid = (every, every) if data.stopping is None else data.stopping
+    labels, weight = torch.from_numpy(data.labels).float(), data.sample_weight
+    matrix = torch.from_numpy(np.ascontiguousarray(data.matrix))
+    positives = int(data.labels[train].sum())
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(data.seed)
+        network = build_table_model("mlp", data.sizes, prior=positives / len(train))
+    first, second = table_recipe(len(train), positives)
+    # The same number of epochs in both, so that the verdict compares losses and not the length of training.
+    second = second if loss == "ap" else replace(second, loss={"ce": 1.0}, name="")
+    stages = tuple(feasible_stage(stage, len(train), positives) for stage in (first, second))
+    rows = Data(
+        TensorDataset(matrix[train]),
+        TensorDataset(matrix[valid]),
+        labels=labels[train],
+        valid_labels=labels[valid],
+        sample_weight=relative_weights(weight[train]),
+        valid_sample_weight=relative_weights(weight[valid]),
+    )
+    run = Run(stages=stages, seed=data.seed, accelerator="cpu")
+    return NetworkMember(tuple(data.sizes), fit(network, rows, run).model.cpu())
+
+
+def _fit_own(data: FoldData, *, estimator: Any) -> FittedMember:
+    from sklearn.base import clone  # type: ignore[import-untyped]
+    from sklearn.utils.validation import has_fit_parameter  # type: ignore[import-untyped]
+
+    copy = clone(estimator)
+    if np.ptp(data.sample_weight) == 0:
+        return EstimatorMember(copy.fit(data.rows, data.labels))
+    if not has_fit_parameter(copy, "sample_weight"):
+        raise ValueError(f"members: {type(copy).__name__} takes no sample_weight; leave it out or fit unweighted")
+    return EstimatorMember(copy.fit(data.rows, data.labels, sample_weight=data.sample_weight))
+
+
+MEMBERS: dict[str, Member] = {
+    "gbdt": Member(_fit_gbdt, Boosting.from_bytes, ".txt", 1.0),
+    "forest": Member(partial(_fit_forest, kind="forest"), _OneHotForest.from_bytes, ".npz", 2.0),
+    "trees": Member(partial(_fit_forest, kind="trees"), _OneHotForest.from_bytes, ".npz", 1.0),
+    "linear": Member(partial(_fit_linear, loss="ap"), LinearMember.from_bytes, ".npz", 1.0),
+    "mlp": Member(partial(_fit_network, loss="ap"), NetworkMember.from_bytes, ".pt", 10.0),
+    "linear_ce": Member(partial(_fit_linear, loss="ce"), LinearMember.from_bytes, ".npz", 0.5),
+    "mlp_ce": Member(partial(_fit_network, loss="ce"), NetworkMember.from_bytes, ".pt", 10.0),
+}
+"""Members for tables by name."""
+
+LOSS_PAIRS = (("linear", "linear_ce"), ("mlp", "mlp_ce"))
+"""Members that differ in their loss only: average precision against cross-entropy."""
+
+
+def find_members(members: Any) -> dict[str, Member]:
+    """Return members by name.
+
+    Args:
+        members: None for all of `MEMBERS`; or a list of their names and of pairs (name, estimator).
+
+    Raises:
+        ValueError: An unknown name, one twice, or none at all.
+    """
+    if members is None:
+        return dict(MEMBERS)
+    found: dict[str, Member] = {}
+    for entry in members:
+        if isinstance(entry, tuple):
+            name, member = entry[0], Member(partial(_fit_own, estimator=entry[1]), None, "", 1.0, raw=True)
+        else:
+            name, member = entry, MEMBERS[validation.choice("members", entry, MEMBERS)]
+        if name in found:
+            raise ValueError(f"members must have different names, got {name!r} twice")
+        found[name] = member
+    if not found:
+        raise ValueError("members must name at least one member, got none")
+    return found

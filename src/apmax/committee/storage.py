@@ -1,0 +1,169 @@
+"""Storage of a committee in a folder: members in forms whose reading executes no code, listed in the manifest.
+
+committee.json                  members, encodings, alignment, blend, calibration and leaderboard
+members/NAME/fold-K.txt         a LightGBM model as its own text
+members/NAME/fold-K.npz         a forest or a linear model as arrays
+members/NAME/fold-K.pt          a network, read by `torch.load(weights_only=True)`
+members/NAME/fold-K.scores.npz  its scores of the held-out rows, from which an interrupted fit continues
+manifest.json                   checksums of all files that loading needs, written last
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from apmax.blend import Blend
+from apmax.committee.arrays import arrays_from_bytes, arrays_to_bytes
+from apmax.committee.crossfit import Committee, FitResult, FitTask, FoldModels
+from apmax.committee.features import FEATURE_FORMATS
+from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, LossVerdict
+from apmax.committee.members import MEMBERS, Member
+from apmax.folders import FolderError, Manifest, read_manifest, write_atomic, write_manifest
+from apmax.metrics import Difference, Interval
+from apmax.train import PlattCurve
+
+KIND = "committee"
+CONTENT_FILE = "committee.json"
+_VERSION = 1
+
+
+def save_result(folder: Path, result: FitResult, member: Member) -> None:
+    """Write a fitted member and its held-out scores; the scores last, so that their presence says "finished"."""
+    path = folder / _member_file(result.task.name, result.task.fold, member.suffix)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, result.model.to_bytes())
+    write_atomic(
+        path.with_suffix(".scores.npz"), arrays_to_bytes(scores=result.scores, seconds=np.array(result.seconds))
+    )
+
+
+def load_results(folder: Path, members: Mapping[str, Member], folds: int) -> dict[tuple[int, str], FitResult]:
+    """Return the results of an interrupted fit; files that are damaged or missing are fitted again."""
+    found = {}
+    for name, member in members.items():
+        for fold in range(folds):
+            path = folder / _member_file(name, fold, member.suffix)
+            try:
+                arrays = arrays_from_bytes(path.with_suffix(".scores.npz").read_bytes(), ("scores", "seconds"))
+                assert member.read is not None
+                model = member.read(path.read_bytes())
+            except (OSError, ValueError):
+                continue
+            found[fold, name] = FitResult(FitTask(fold, name), model, arrays["scores"], float(arrays["seconds"]))
+    return found
+
+
+def save_committee(folder: str | os.PathLike[str], committee: Committee) -> None:
+    """Write a committee into a folder, the manifest last.
+
+    Raises:
+        ValueError: A member is a user's own estimator, which cannot be saved without pickle.
+    """
+    place = Path(folder)
+    contents = {
+        _member_file(name, number, member.suffix): fold.members[name].to_bytes()
+        for name, member in committee.table.items()
+        for number, fold in enumerate(committee.folds)
+    }
+    formats = {value: key for key, value in FEATURE_FORMATS.items()}
+    table = {
+        "version": _VERSION,
+        "members": list(committee.table),
+        "features": formats[type(committee.folds[0].features)],  # type: ignore[index]
+        "folds": [
+            {"features": fold.features.to_table(), "location": dict(fold.location), "scale": dict(fold.scale)}
+            for fold in committee.folds
+        ],
+        "blend": _plain(dataclasses.asdict(committee.blend)),
+        "calibration": list(committee.calibration),
+        "leaderboard": _plain(dataclasses.asdict(committee.leaderboard)),
+    }
+    contents[CONTENT_FILE] = (json.dumps(table, indent=1) + "\n").encode()
+    for name, content in contents.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(place / name, content)
+    write_manifest(place, contents, kind=KIND)
+
+
+def load_committee(folder: str | os.PathLike[str]) -> Committee:
+    """Return the committee that `save_committee` wrote.
+
+    All files are compared with their checksums before any is parsed, and none of them can execute code.
+
+    Raises:
+        FileNotFoundError: There is no committee.
+        FolderError: A file is missing, damaged, of another program or of a newer apmax.
+    """
+    manifest = read_manifest(folder, kind=KIND)
+    manifest.verify()
+    try:
+        return _parse(manifest)
+    except FolderError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise FolderError(f"{folder} does not hold a committee of this apmax: {error}") from None
+
+
+def _parse(manifest: Manifest) -> Committee:
+    table = json.loads(manifest.read(CONTENT_FILE))
+    if table["version"] != _VERSION:
+        raise ValueError(f"its format is {table['version']}, this apmax reads {_VERSION}")
+    members = {name: MEMBERS[name] for name in table["members"]}
+    encoding = FEATURE_FORMATS[table["features"]]
+    folds = []
+    for number, entry in enumerate(table["folds"]):
+        models = {}
+        for name, member in members.items():
+            assert member.read is not None
+            models[name] = member.read(manifest.read(_member_file(name, number, member.suffix)))
+        folds.append(FoldModels(encoding.from_table(entry["features"]), models, entry["location"], entry["scale"]))
+    blend = table["blend"]
+    arrays = {name: np.array(blend[name], np.float64) for name in ("weights", "location", "scale")}
+    if any(values.shape != (len(members),) for values in arrays.values()):
+        raise ValueError("its blend has another number of weights than members")
+    return Committee(
+        members,
+        folds,
+        Blend(**arrays, method=tuple(blend["method"]), reason=tuple(blend["reason"]), ap=tuple(blend["ap"])),
+        PlattCurve(*map(float, table["calibration"])),
+        _leaderboard(table["leaderboard"]),
+    )
+
+
+def folder_size(folder: str | os.PathLike[str]) -> int:
+    """Return the bytes of the files of a saved committee."""
+    return sum(checksum.size for checksum in read_manifest(folder, kind=KIND).files.values())
+
+
+def _member_file(name: str, fold: int, suffix: str) -> str:
+    return f"members/{name}/fold-{fold}{suffix}"
+
+
+def _leaderboard(table: Mapping[str, Any]) -> Leaderboard:
+    def interval(values: Mapping[str, Any], kind: type[Interval] = Interval) -> Any:
+        return kind(**{key: math.nan if value is None else value for key, value in values.items()})
+
+    def row(values: Mapping[str, Any]) -> LeaderboardRow:
+        return LeaderboardRow(**{**values, "ap": interval(values["ap"])})
+
+    def verdict(values: Mapping[str, Any]) -> LossVerdict:
+        return LossVerdict(**{**values, "difference": interval(values["difference"], Difference)})
+
+    return Leaderboard(tuple(map(row, table["rows"])), row(table["blend"]), tuple(map(verdict, table["verdicts"])))
+
+
+def _plain(value: Any) -> Any:
+    """Return nested values as JSON has them: lists for arrays and tuples, None for NaN."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [_plain(part) for part in (value.tolist() if isinstance(value, np.ndarray) else value)]
+    return None if isinstance(value, float) and math.isnan(value) else value

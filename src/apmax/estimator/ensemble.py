@@ -1,0 +1,162 @@
+"""`APEnsembleClassifier`: a committee of models with scikit-learn's contract."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit  # type: ignore[import-untyped]
+from sklearn.base import BaseEstimator, ClassifierMixin  # type: ignore[import-untyped]
+from sklearn.model_selection import check_cv  # type: ignore[import-untyped]
+from sklearn.utils import check_random_state  # type: ignore[import-untyped]
+from sklearn.utils.multiclass import check_classification_targets, type_of_target  # type: ignore[import-untyped]
+from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
+
+from apmax import extras, validation
+from apmax.committee import ArrayFeatures, TableFeatures, TrainingRows, find_members, fit_committee
+
+_Array = NDArray[np.float64]
+
+
+class APEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A committee of different models whose blend maximises average precision.
+
+    Every row gets from every member a score by a model that was not fitted to it (cross-fitting). These scores decide
+    how the members are weighted; a weak member gets weight 0. To score new rows, the models of all folds are averaged.
+
+    Args:
+        members: Names in `apmax.committee.MEMBERS` and pairs (name, scikit-learn estimator); None for all of the names.
+        cv: The largest number of folds, fewer where there are fewer positives (or groups that hold positives); or a
+            splitter or splits of scikit-learn.
+        pos_label: The class whose average precision is maximised; None for the last of `classes_`.
+        n_jobs: Processes that fit members; None for 1.
+        random_state: Seed of the folds and members.
+
+    Attributes:
+        classes_: The two classes, sorted.
+        committee_: The fitted `apmax.committee.Committee`.
+        leaderboard_: Its leaderboard: cross-fitted average precision of each member with interval, weight and time.
+        weights_: The weight of each member in the blend, by name.
+        n_features_in_, feature_names_in_: As in all of scikit-learn.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 3))
+    >>> y = (X[:, 0] + 0.5 * rng.normal(size=200) > 1).astype(int)
+    >>> model = APEnsembleClassifier(["linear", "trees"], random_state=0).fit(X, y)
+    >>> model.predict_proba(X).shape, sorted(model.weights_)
+    ((200, 2), ['linear', 'trees'])
+    """
+
+    def __init__(
+        self,
+        members: Any = None,
+        *,
+        cv: Any = 5,
+        pos_label: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.members = members
+        self.cv = cv
+        self.pos_label = pos_label
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> APEnsembleClassifier:
+        """Fit the committee.
+
+        Args:
+            X: (n, d) numbers, or a data frame that may have columns of texts, categories and dates.
+            y: (n,) labels of two classes.
+            sample_weight: (n,) non-negative; a row of weight 0 is left out.
+            groups: (n,) rows of one group stay together in every split.
+
+        Raises:
+            ValueError: Wrong settings, not two classes, or fewer than two rows of a class.
+        """
+        if isinstance(self.cv, numbers.Integral):
+            validation.whole("cv", self.cv, 2)
+        members = find_members(self.members)
+        self._mixed = _has_mixed_columns(X)
+        if self._mixed:
+            _, y = validate_data(self, np.zeros((len(X), 1)), y)
+            self.n_features_in_, self.feature_names_in_ = X.shape[1], np.asarray(X.columns, dtype=object)
+        else:
+            X, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        kind = type_of_target(y, input_name="y", raise_unknown=True)
+        if kind != "binary":
+            raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
+        weight = np.ones(len(y))
+        if sample_weight is not None:
+            weight = validation.weights(np.asarray(sample_weight, dtype=np.float64), y.shape).numpy()
+        kept = np.flatnonzero(weight > 0)
+        classes = np.unique(y[kept])
+        if len(classes) < 2:
+            raise ValueError(
+                f"APEnsembleClassifier ranks one class before another: y holds one class only, {classes.tolist()!r}, "
+                "among the rows of positive weight"
+            )
+        if self.pos_label is not None and self.pos_label not in classes.tolist():
+            raise ValueError(f"pos_label must be one of the classes {classes.tolist()!r}, got {self.pos_label!r}")
+        positive = classes[1] if self.pos_label is None else self.pos_label
+        features = TableFeatures(_arrow(X).take(kept)) if self._mixed else ArrayFeatures(X[kept])
+        rows = TrainingRows(
+            features,
+            (y[kept] == positive).astype(np.float64),
+            weight[kept],
+            None if groups is None else np.asarray(groups)[kept],
+        )
+        seed = self.random_state if isinstance(self.random_state, int) else self._random_seed()
+        folds = int(self.cv) if isinstance(self.cv, numbers.Integral) else _given_folds(self.cv, X, y, groups, kept)
+        committee = fit_committee(rows, members, folds=folds, seed=seed, n_jobs=self.n_jobs or 1)
+        self.classes_, self._sign = classes, 1.0 if positive == classes[1] else -1.0
+        self.committee_, self.leaderboard_ = committee, committee.leaderboard
+        self.weights_ = dict(zip(members, committee.blend.weights.tolist(), strict=True))
+        return self
+
+    def decision_function(self, X: Any) -> _Array:
+        """Return (n,) calibrated log-odds of `classes_[1]`; their order is the ranking."""
+        check_is_fitted(self, "committee_")
+        rows = _arrow(X) if self._mixed else validate_data(self, X, dtype=np.float64, reset=False)
+        return np.asarray(self._sign * self.committee_.log_odds(self.committee_.score(rows)))
+
+    def predict_proba(self, X: Any) -> _Array:
+        """Return (n, 2) probabilities of the two classes."""
+        positive = expit(self.decision_function(X))
+        return np.stack([1 - positive, positive], axis=1)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return (n,) the likelier class of each row."""
+        second = self.decision_function(X) > 0
+        return np.asarray(self.classes_[second.astype(np.intp)])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def _random_seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max - 2**10))
+
+
+def _given_folds(cv: Any, X: Any, y: Any, groups: Any, kept: NDArray[np.int64]) -> list[tuple[Any, Any]]:
+    """Return the folds of a scikit-learn splitter as positions among the rows that are kept."""
+    position = np.full(len(y), -1)
+    position[kept] = np.arange(len(kept))
+    folds = [(position[train], position[test]) for train, test in check_cv(cv).split(X, y, groups)]
+    return [(train[train >= 0], test[test >= 0]) for train, test in folds]
+
+
+def _has_mixed_columns(X: Any) -> bool:
+    """Return whether X is a data frame with columns other than numbers."""
+    return hasattr(X, "dtypes") and hasattr(X, "columns") and any(t.kind not in "iufb" for t in X.dtypes)
+
+
+def _arrow(X: Any) -> Any:
+    """Return a data frame as a `pyarrow.Table`."""
+    if not hasattr(X, "columns"):
+        raise ValueError("X must be a data frame with the columns of training, got an array")
+    return extras.load("pyarrow", "tables").Table.from_pandas(X, preserve_index=False)

@@ -1,0 +1,117 @@
+"""`APEnsembleClassifier`: scikit-learn's contract around a committee."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("lightgbm")
+
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GroupKFold, StratifiedKFold
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from apmax.estimator import APEnsembleClassifier
+from apmax.metrics import average_precision
+
+
+def table(seed: int = 0, rows: int = 300) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = (rng.random(rows) < 0.15).astype(int)
+    X = rng.normal(size=(rows, 3))
+    X[:, 0] += 1.5 * y
+    return X, y
+
+
+@parametrize_with_checks([APEnsembleClassifier(["linear", "linear_ce"], cv=2, random_state=0)])
+def test_linear_committee_passes_the_checks_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+def failing_weight_check(estimator: object) -> dict[str, str]:
+    """Name the check that a forest does not pass by scikit-learn's own account."""
+    return {
+        "check_sample_weight_equivalence_on_dense_data": "bootstrap samples and random splits depend on repeated rows"
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("members", [["gbdt", "forest", "trees", "linear"]])
+def test_tree_committee_passes_the_checks_but_weight_equivalence(members):
+    from sklearn.utils.estimator_checks import check_estimator
+
+    results = check_estimator(APEnsembleClassifier(members, cv=2, random_state=0), on_fail=None, on_skip=None)
+    failed = {result["check_name"] for result in results if result["status"] == "failed"}
+    assert failed <= set(failing_weight_check(None))
+
+
+def test_it_ranks_new_rows_and_says_how_the_members_did():
+    X, y = table(1, 600)
+    model = APEnsembleClassifier(["gbdt", "linear"], random_state=0).fit(X[:300], y[:300])
+    assert average_precision(model.decision_function(X[300:]), y[300:]).item() > 0.35
+    assert sum(model.weights_.values()) == pytest.approx(1)
+    assert {row.name for row in model.leaderboard_.rows} == {"gbdt", "linear"}
+
+
+def test_own_estimators_are_members_like_any_other():
+    X, y = table(2)
+    model = APEnsembleClassifier([("logistic", LogisticRegression()), "linear"], cv=3, random_state=0).fit(X, y)
+    assert set(model.weights_) == {"logistic", "linear"}
+    assert model.predict_proba(X).sum(1) == pytest.approx(1)
+
+
+def test_data_frame_of_texts_and_numbers():
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    color = rng.choice(["red", "green", "blue"], size=400)
+    y = np.where((color == "blue") & (rng.random(400) < 0.7), "yes", "no")
+    X = pd.DataFrame({"color": color, "x": rng.normal(size=400)})
+    model = APEnsembleClassifier(["gbdt", "linear"], cv=3, random_state=0).fit(X, y)
+    assert model.feature_names_in_.tolist() == ["color", "x"]
+    assert average_precision(model.predict_proba(X)[:, 1], (y == "yes").astype(int)).item() > 0.5
+    with pytest.raises(ValueError, match="X must be a data frame with the columns of training"):
+        model.predict(np.zeros((2, 2)))
+
+
+def test_splitters_of_scikit_learn_and_groups():
+    X, y = table(3)
+    groups = np.arange(300) // 10
+    by_number = APEnsembleClassifier(["linear"], cv=3, random_state=0).fit(X, y, groups=groups)
+    by_splitter = APEnsembleClassifier(["linear"], cv=GroupKFold(3), random_state=0).fit(X, y, groups=groups)
+    stratified = APEnsembleClassifier(["linear"], cv=StratifiedKFold(4), random_state=0).fit(X, y)
+    assert [len(model.committee_.folds) for model in (by_number, by_splitter, stratified)] == [3, 3, 4]
+
+
+def test_pos_label_turns_the_ranking_around():
+    X, y = table(4)
+    first = APEnsembleClassifier(["linear_ce"], cv=2, pos_label=0, random_state=0).fit(X, y)
+    second = APEnsembleClassifier(["linear_ce"], cv=2, random_state=0).fit(X, y)
+    assert np.corrcoef(first.decision_function(X), second.decision_function(X))[0, 1] > 0.99
+
+
+def test_rows_of_weight_zero_are_left_out():
+    X, y = table(5)
+    weight = np.ones(300)
+    weight[:50] = 0
+    folds = [(np.arange(50, 200), np.arange(200, 300)), (np.arange(200, 300), np.arange(50, 200))]
+    own = [(train - 50, test - 50) for train, test in folds]
+    weighted = APEnsembleClassifier(["linear"], cv=folds, random_state=0).fit(X, y, sample_weight=weight)
+    without = APEnsembleClassifier(["linear"], cv=own, random_state=0).fit(X[50:], y[50:])
+    assert weighted.decision_function(X) == pytest.approx(without.decision_function(X))
+
+
+@pytest.mark.parametrize(
+    ("settings", "y", "message"),
+    [
+        ({"members": ["gbtd"]}, [0, 1] * 10, "members"),
+        ({"cv": 1}, [0, 1] * 10, "cv must be at least 2"),
+        ({"pos_label": 7}, [0, 1] * 10, "pos_label must be one of"),
+        ({}, [0] * 19 + [1], "two rows of each class"),
+        ({}, [0] * 20, "one class only"),
+    ],
+)
+def test_wrong_settings_are_named(settings, y, message):
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    with pytest.raises(ValueError, match=message):
+        APEnsembleClassifier(**{"members": ["linear"], **settings}).fit(X, y)
