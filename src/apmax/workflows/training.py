@@ -115,7 +115,7 @@ def _train(
     *,
     first: bool,
     resume: bool,
-    progress: bool,
+    progress: bool | str,
     notify: Callable[[list[str], list[str]], None] | None,
 ) -> JobResult:
     """Train in a locked folder; `started` is the manifest of an earlier training there."""
