@@ -137,11 +137,7 @@ def test_scores_do_not_depend_on_batches_or_on_the_source_of_the_paths(image_fol
     monkeypatch.setattr(image_type, "images_at_a_time", lambda size: 12)
     largest, score_dataset = [], SavedModel.score_dataset
     monkeypatch.setattr(
-<<<<<<< HEAD
         SavedModel, "score_dataset", lambda m, data, *more: largest.append(len(data)) or score_dataset(m, data, *more)
-=======
-        SavedModel, "score_dataset", lambda m, data, *rows: largest.append(len(data)) or score_dataset(m, data, *rows)
->>>>>>> h17folder
     )
     where = ["--path", "file", "--root", image_folder / "unsorted", "--ending", ".png"]
     assert run("predict", image_folder / "one", tmp_path / "list.csv", *where, "--out", tmp_path / "cut.csv") == 0

@@ -227,9 +227,9 @@ def build_image_model(name: str, tasks: int = 1, *, size: int = 224, **options: 
     """Build a network for images of three channels.
 
     Args:
-        name: An entry of `IMAGE_MODELS`; "package.module:callable", your own function or class that returns a network, called
-            with the number of scores per image (as `num_outputs` if it has such a parameter, else as the first one);
-            "timm:NAME", or the name of a timm model if timm is installed.
+        name: An entry of `IMAGE_MODELS`; "package.module:callable", your own function or class that returns a network,
+            called with the number of scores per image (as `num_outputs` if it has such a parameter, else as the first
+            one); "timm:NAME", or the name of a timm model if timm is installed.
         tasks: Scores per image.
         size: Height and width of the images, with which a network that is not in `IMAGE_MODELS` is tried.
         **options: Further arguments of the network.
