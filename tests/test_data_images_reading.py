@@ -51,6 +51,21 @@ def test_images_are_decoded_in_order_and_mapped(tmp_path):
     assert isinstance(found.store.pixels, np.memmap)
 
 
+def test_own_transform_replaces_the_normalisation(tmp_path):
+    import torch
+
+    for name in ("yes", "no"):
+        flat(tmp_path / "images" / name / "a.png", 40)
+
+    def transform(pixels):
+        return torch.from_numpy(pixels[:2, :2].transpose(2, 0, 1) * 1.0)
+
+    data, _ = read_folder(tmp_path / "images", "yes", size=8, cache=tmp_path, transform=transform)
+    image = data.__getitems__([0])[0][0]
+    assert image.shape == (3, 2, 2)
+    assert image[0, 0, 0] == 40
+
+
 def test_second_epoch_decodes_nothing(tmp_path, monkeypatch):
     files = some_files(tmp_path)
     decode_all(files, 8, cache=tmp_path / "cache")

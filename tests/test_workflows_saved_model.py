@@ -58,6 +58,13 @@ def test_arrow_table_and_arrow_stream_have_the_scores_of_their_file(client_folde
         assert clients[0].score(data) == pytest.approx(clients[1], abs=1e-5)
 
 
+def test_missing_column_is_a_warning_and_counts_as_unknown(client_folder, clients):
+    frame = pd.read_csv(client_folder / "test.csv", dtype={"id": str})
+    with pytest.warns(UserWarning, match="column 'city' is missing"):
+        scores = clients[0].score(frame.drop(columns="city"))
+    assert np.isfinite(scores).all()
+
+
 def test_polars_frame_is_accepted(client_folder, clients):
     polars = pytest.importorskip("polars")
     frame = polars.read_csv(client_folder / "test.csv", schema_overrides={"id": polars.String})
@@ -93,7 +100,8 @@ def test_option_of_another_data_type_and_unknown_option_are_refused(client_folde
 def test_list_of_smiles_is_scored_with_nan_for_those_that_cannot_be_read(molecule_folder):
     model = load_model(molecule_folder / "one")
     expected = model.score(molecule_folder / "library.smi")
-    assert model.score(SMILES) == pytest.approx(expected, abs=1e-5)
+    for texts in (SMILES, np.array(SMILES), pd.Series(SMILES)):
+        assert model.score(texts) == pytest.approx(expected, abs=1e-5)
     scores = model.score([SMILES[0], "C(C", SMILES[1]])
     assert np.isnan(scores).tolist() == [False, True, False]
     assert np.isnan(model.score(["C(C"])).all()

@@ -66,6 +66,11 @@ def _atomic_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(beside, ignore_errors=True)
 
 
+def worker_processes() -> int:
+    """Return the number of processes that read molecules and images: one for each processor, at most 8."""
+    return min(os.cpu_count() or 1, 8)
+
+
 def ordered(function: Callable[[In], Out], items: Iterable[In], *, workers: int = 1) -> Iterator[Out]:
     """Yield `function(item)` for every item in order, computed by `workers` processes, or by this one if that is 1.
 

@@ -18,6 +18,7 @@ import io
 import json
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from torch import nn
 
 from apmax import extras
 from apmax.data import Labels, RowSource, Targets
+from apmax.data.tables import EncodingReport
 from apmax.folders import FolderError, Manifest, read_manifest, write_manifest
 from apmax.train import Ensemble, PlattCurve, fit_platt, predict, write_atomic
 from apmax.workflows.data_types import (
@@ -80,7 +82,8 @@ class SavedModel:
 
         Args:
             data: A file or folder as `apmax predict` reads it; a pandas or polars data frame or a `pyarrow.Table` with
-                the training columns; for a model of molecules also a list of SMILES.
+                the training columns (one that is missing is a warning, and counts as unknown in every row); for a
+                model of molecules also a list, array or series of SMILES.
             probability: Return probabilities instead, calibrated on the validation rows of the training.
             **options: Differences from the training data: `smiles` (a column), `path` (a column), `root`, `ending`.
 
@@ -89,7 +92,7 @@ class SavedModel:
 
         Raises:
             FileNotFoundError: There is no such file.
-            ValueError: A column is missing, no row of a file can be read, a score is not finite, or there are no
+            ValueError: All columns are missing, no row of a file can be read, a score is not finite, or there are no
                 probabilities of a target.
             TypeError: Data of another type.
         """
@@ -101,9 +104,13 @@ class SavedModel:
     def _score(self, data: Any, options: dict[str, str | Path | None]) -> Scores:
         if isinstance(data, (str, os.PathLike)):
             model, source = self.open(data, **options)
-            parts = [scores for _, scores in model.score_chunks(source, RowReport())]
+            report = RowReport()
+            parts = [scores for _, scores in model.score_chunks(source, report)]
+            _warn_anomalies(report)
             return np.concatenate(parts) if parts else self._empty(0)
         known = self._check_options(options)
+        if getattr(data, "ndim", None) == 1 and hasattr(data, "tolist"):
+            data = data.tolist()
         if isinstance(data, (list, tuple)):
             if self.job.data.kind != "molecules":
                 raise TypeError(f"data: a list of SMILES is for a model of molecules, this one is of {self._kind}")
@@ -111,7 +118,10 @@ class SavedModel:
                 raise TypeError("data: a list must hold SMILES, which are texts; put other columns into a data frame")
             data = extras.load("pyarrow", "tables").table({known.get("smiles", self.encoder.names[0]): list(data)})
         encoder = self.data_type.encoder_for(self.encoder, None, known)
-        return replace(self, encoder=encoder).score_table(arrow_table(data))
+        report = RowReport()
+        scores = replace(self, encoder=encoder).score_table(arrow_table(data), report)
+        _warn_anomalies(report)
+        return scores
 
     def score_table(self, table: Any, report: RowReport | None = None) -> Scores:
         """Return the scores of the rows of a `pyarrow.Table`; anomalies are added to `report`.
@@ -232,6 +242,12 @@ class SavedModel:
             if name not in self.data_type.reading_options:
                 raise ValueError(f"{name} is for models of {every[name]}; this one is of {self._kind}")
         return known
+
+
+def _warn_anomalies(report: RowReport) -> None:
+    """Warn of missing columns and unknown values; unreadable rows have no score, which tells."""
+    for line in EncodingReport.lines(report):
+        warnings.warn(line, stacklevel=4)
 
 
 def arrow_table(data: Any) -> Any:

@@ -239,7 +239,7 @@ def _check_same_job(folder: Path, before: Job, job: Job) -> None:
         ("model", before.model.name, job.model.name),
         ("the options of the model", dict(before.model.options), dict(job.model.options)),
         ("target", before.data.target, job.data.target),
-        *((name, getattr(before.data, name, None), getattr(job.data, name, None)) for name in ("size", "fit")),
+        *((name, getattr(before.data, name, None), getattr(job.data, name)) for name in job.data.fixed_on_resume),
         ("pretrained", before.model.pretrained, job.model.pretrained),
         ("ensemble", before.run.ensemble, job.run.ensemble),
     ]

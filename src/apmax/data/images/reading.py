@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -110,7 +110,8 @@ def read_folder(
         targets: The positive class; or several, each of which becomes a task against all others.
         size: Height and width that images are resized to.
         normalise: Mean and deviation per channel.
-        **options: Options of `decode_all`: `fit`, `cache`, `on_error`, `workers`, `progress`.
+        **options: `transform` as in `ImageDataset`; options of `decode_all`: `fit`, `cache`, `on_error`, `workers`,
+            `progress`.
 
     Returns:
         The data set, in the order of names and not augmented (see `ImageDataset.subset`), and a report.
@@ -160,7 +161,8 @@ def read_csv(
         ending: Added to every path, such as ".jpg" for bare names.
         size: Height and width that images are resized to.
         normalise: Mean and deviation per channel.
-        **options: Options of `decode_all`: `fit`, `cache`, `on_error`, `workers`, `progress`.
+        **options: `transform` as in `ImageDataset`; options of `decode_all`: `fit`, `cache`, `on_error`, `workers`,
+            `progress`.
 
     Returns:
         The data set, in the order of the table and not augmented (see `ImageDataset.subset`), and a report.
@@ -194,6 +196,7 @@ def image_dataset(
     normalise: Normalise = IMAGENET,
     unmeasured: int = 0,
     ignored: Sequence[str] = (),
+    transform: Callable[[Any], Any] | None = None,
     **options: Any,
 ) -> tuple[ImageDataset, ImageReport]:
     """Return the data set of image files with labels (n, tasks) or without, and a report.
@@ -205,6 +208,7 @@ def image_dataset(
         normalise: Mean and deviation per channel.
         unmeasured: Rows without a label that were left out before, for the report.
         ignored: Ignored files, for the report.
+        transform: As in `ImageDataset`, in place of `normalise`.
         **options: Options of `decode_all`: `fit`, `cache`, `on_error`, `workers`, `progress`.
 
     >>> image_dataset([], size=32)
@@ -215,5 +219,5 @@ def image_dataset(
     decoded = decode_all(files, size, **options)
     unreadable = {item.row for item in decoded.unreadable}
     places = [row for row in range(len(files)) if row not in unreadable]
-    data = ImageDataset(decoded.store, labels, places=places, normalise=normalise, names=files)
+    data = ImageDataset(decoded.store, labels, places=places, normalise=normalise, transform=transform, names=files)
     return data, ImageReport(len(files), decoded.unreadable, unmeasured, list(ignored))

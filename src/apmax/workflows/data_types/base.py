@@ -77,6 +77,8 @@ class DataConfig(ConfigTable):
     groupings: ClassVar[tuple[str, ...]] = ()
     paths: ClassVar[tuple[str, ...]] = ("train", "valid", "test")
     """Fields that name files or folders."""
+    fixed_on_resume: ClassVar[tuple[str, ...]] = ()
+    """Fields of the data type that decide the inputs of the network."""
     _floats = ("share", "test_share")
 
     def check(self) -> None:

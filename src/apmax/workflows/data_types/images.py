@@ -17,7 +17,7 @@ from torch import nn
 
 from apmax import extras, validation
 from apmax.data import ON_ERROR, RowSource, Targets, UnreadableRow, any_known
-from apmax.data.caching import with_progress
+from apmax.data.caching import with_progress, worker_processes
 from apmax.data.images import (
     DECODER_VERSION,
     FITS,
@@ -86,6 +86,7 @@ class ImageData(DataConfig):
     kind: ClassVar[str] = "images"
     several_targets: ClassVar[bool] = True
     paths: ClassVar[tuple[str, ...]] = (*DataConfig.paths, "root")
+    fixed_on_resume: ClassVar[tuple[str, ...]] = ("size", "fit")
 
     def check(self) -> None:
         """Raise for values out of range."""
@@ -180,7 +181,7 @@ class ImageEncoder:
         files = self.paths.files(table)
         first = report.rows
         most = images_at_a_time(self.size)
-        chunks = decode_stream(Decoder(self.size, self.fit), files, most=most, workers=_processes())
+        chunks = decode_stream(Decoder(self.size, self.fit), files, most=most, workers=worker_processes())
         shown = with_progress(
             chunks, len(files), label="scoring images", size=lambda c: c.total, progress=None, extra="images"
         )
@@ -310,7 +311,7 @@ class ImageType(DataType[ImageData]):
             size=self.config.size or USUAL_SIZE,
             fit=self.config.fit,
             on_error=self.config.on_error,
-            workers=_processes(),
+            workers=worker_processes(),
             unmeasured=len(every) - len(known),
             ignored=source.ignored if isinstance(source, ImageFolder) else (),
         )
@@ -419,7 +420,3 @@ def images_at_a_time(size: int) -> int:
     (1024, 41, 16)
     """
     return max(16, min(1024, 2**21 // size**2))
-
-
-def _processes() -> int:
-    return min(os.cpu_count() or 1, 8)

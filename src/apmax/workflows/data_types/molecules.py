@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from torch import nn
 
 from apmax import validation
 from apmax.data import ON_ERROR, RowSource, Targets, UnreadableRow, is_molecule_file, open_table
+from apmax.data.caching import worker_processes
 from apmax.data.molecules import (
     DUPLICATES,
     FEATURISER_VERSION,
@@ -58,6 +58,7 @@ class MoleculeData(DataConfig):
     largest_fragment: bool = False
 
     kind: ClassVar[str] = "molecules"
+    fixed_on_resume: ClassVar[tuple[str, ...]] = ("largest_fragment",)
     several_targets: ClassVar[bool] = True
     groupings: ClassVar[tuple[str, ...]] = ("scaffold",)
 
@@ -103,7 +104,7 @@ class MoleculeEncoder:
             ValueError: There is no such column.
         """
         smiles = column_texts(table, self.smiles, SMILES)
-        workers = _processes() if len(smiles) > 2 * CHUNK else 1
+        workers = worker_processes() if len(smiles) > 2 * CHUNK else 1
         # Canonical SMILES, which find duplicates, cost a sixth of the time and are not needed for scoring.
         chunks = list(
             build_chunks(smiles, levels=self.levels, identify=False, fragment=self.largest_fragment, workers=workers)
@@ -208,7 +209,7 @@ class MoleculeType(DataType[MoleculeData]):
             largest_fragment=self.config.largest_fragment,
             levels=self.config.levels,
             on_error=self.config.on_error,
-            workers=_processes(),
+            workers=worker_processes(),
         )
         # The labels of joined molecules are not those of their row.
         joined = labels if dataset.labels is None else dataset.labels.numpy().astype(labels.dtype)
@@ -218,7 +219,7 @@ class MoleculeType(DataType[MoleculeData]):
     def groups(self, table: Any) -> list[str]:
         """Return the Bemis–Murcko scaffold of every molecule."""
         texts = column_texts(table, self.config.smiles, SMILES)
-        return scaffolds(texts, fragment=self.config.largest_fragment, workers=_processes())
+        return scaffolds(texts, fragment=self.config.largest_fragment, workers=worker_processes())
 
     def encoder_for(
         self,
@@ -241,7 +242,3 @@ class MoleculeType(DataType[MoleculeData]):
     def scoring_batch_size(self) -> int:
         """Number of molecules that are scored at a time."""
         return 1024
-
-
-def _processes() -> int:
-    return min(os.cpu_count() or 1, 8)
