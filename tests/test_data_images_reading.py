@@ -61,7 +61,7 @@ def test_own_transform_replaces_the_normalisation(tmp_path):
         return torch.from_numpy(pixels[:2, :2].transpose(2, 0, 1) * 1.0)
 
     data, _ = read_folder(tmp_path / "images", "yes", size=8, cache=tmp_path, transform=transform)
-    image = data.__getitems__([0])[0][0]
+    image, _ = data[0]
     assert image.shape == (3, 2, 2)
     assert image[0, 0, 0] == 40
 
