@@ -183,7 +183,7 @@ def test_no_configuration_carries_a_field_of_another_type():
     assert [sorted(fields) for fields in own] == [
         ["columns"],
         ["duplicates", "largest_fragment", "levels", "on_error", "smiles"],
-        ["augment", "ending", "fit", "on_error", "path", "root", "size", "upside_down"],
+        ["augment", "ending", "fit", "mirror", "on_error", "path", "root", "size", "upside_down"],
     ]
 
 
