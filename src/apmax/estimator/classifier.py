@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import sys
 import warnings
 from typing import Any, NamedTuple
@@ -10,16 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import expit  # type: ignore[import-untyped]
-from sklearn.base import BaseEstimator, ClassifierMixin  # type: ignore[import-untyped]
 from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped]
-from sklearn.utils import check_random_state  # type: ignore[import-untyped]
-from sklearn.utils.multiclass import check_classification_targets, type_of_target  # type: ignore[import-untyped]
 from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
 
 from apmax import validation
 from apmax.committee.linear import column_moments, fit_linear, merge_equal_rows
 from apmax.committee.network import fit_network, row_dataset
+from apmax.estimator.base import RankingClassifier
 from apmax.estimator.loss_choice import CANDIDATES, choose_loss
 from apmax.losses import LOSSES
 from apmax.surrogates import SURROGATES
@@ -51,7 +47,7 @@ class _LabelledRows(NamedTuple):
     sample_weight: _Array
 
 
-class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class APClassifier(RankingClassifier):
     """Binary classifier that maximises average precision.
 
     `solver="exact"` minimises `P(w) + l2·|w|²` for a linear model on standardised columns by L-BFGS-B, where P is the
@@ -190,19 +186,8 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scores = self._network_scores(X)
         return np.asarray(self._sign * self.calibration_.logit(scores))
 
-    def predict_proba(self, X: Any) -> _Array:
-        """Return (n, 2) probabilities of the two classes."""
-        positive = expit(self.decision_function(X))
-        return np.stack([1 - positive, positive], axis=1)
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the more probable class of each row, (n,)."""
-        second = self.decision_function(X) > 0
-        return np.asarray(self.classes_[second.astype(np.intp)])
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = True
         return tags
 
@@ -249,25 +234,7 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _labelled_rows(self, X: Any, y: Any, sample_weight: Any) -> _LabelledRows:
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
-        check_classification_targets(y)
-        kind = type_of_target(y, input_name="y", raise_unknown=True)
-        if kind != "binary":
-            raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
-        weight = np.ones(len(y))
-        if sample_weight is not None:
-            weight = validation.weights(np.asarray(sample_weight, dtype=np.float64), y.shape).numpy()
-        classes = np.unique(y[weight > 0])
-        if len(classes) < 2:
-            raise ValueError(
-                f"APClassifier needs two classes: y holds one class only, {classes.tolist()!r}, among the rows of "
-                "positive weight"
-            )
-        if self.pos_label is not None and self.pos_label not in classes.tolist():
-            raise ValueError(f"pos_label must be one of the classes {classes.tolist()!r}, got {self.pos_label!r}")
-        self.classes_ = classes
-        positive = classes[1] if self.pos_label is None else self.pos_label
-        self._sign = 1.0 if positive == classes[1] else -1.0
-        return _LabelledRows(X, (y == positive).astype(np.float64), weight)
+        return _LabelledRows(X, *self._binary_labels(y, sample_weight))
 
     def _choose_loss(self, rows: _LabelledRows) -> str:
         seed = 0 if self.random_state is None else self._seed()
@@ -325,9 +292,3 @@ class APClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _network_scores(self, X: Any) -> _Array:
         scores: torch.Tensor = predict(self.model_, row_dataset(self._scales.apply(X)))
         return scores.numpy()
-
-    def _seed(self) -> int:
-        generator = check_random_state(self.random_state)
-        if isinstance(self.random_state, numbers.Integral):
-            return int(self.random_state)
-        return int(generator.randint(np.iinfo(np.int32).max))

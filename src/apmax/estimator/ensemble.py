@@ -7,20 +7,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit  # type: ignore[import-untyped]
-from sklearn.base import BaseEstimator, ClassifierMixin  # type: ignore[import-untyped]
 from sklearn.model_selection import check_cv  # type: ignore[import-untyped]
-from sklearn.utils import check_random_state  # type: ignore[import-untyped]
-from sklearn.utils.multiclass import check_classification_targets, type_of_target  # type: ignore[import-untyped]
 from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
 
 from apmax import extras, validation
 from apmax.committee import ArrayFeatures, TableFeatures, TrainingRows, find_members, fit_committee
+from apmax.estimator.base import RankingClassifier
 
 _Array = NDArray[np.float64]
 
 
-class APEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class APEnsembleClassifier(RankingClassifier):
     """A committee of different models whose blend maximises average precision.
 
     Every row gets from every member a score by a model that was not fitted to it (cross-fitting). These scores decide
@@ -85,34 +82,17 @@ class APEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             self.n_features_in_, self.feature_names_in_ = X.shape[1], np.asarray(X.columns, dtype=object)
         else:
             X, y = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(y)
-        kind = type_of_target(y, input_name="y", raise_unknown=True)
-        if kind != "binary":
-            raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
-        weight = np.ones(len(y))
-        if sample_weight is not None:
-            weight = validation.weights(np.asarray(sample_weight, dtype=np.float64), y.shape).numpy()
+        labels, weight = self._binary_labels(y, sample_weight)
         kept = np.flatnonzero(weight > 0)
-        classes = np.unique(y[kept])
-        if len(classes) < 2:
-            raise ValueError(
-                f"APEnsembleClassifier ranks one class before another: y holds one class only, {classes.tolist()!r}, "
-                "among the rows of positive weight"
-            )
-        if self.pos_label is not None and self.pos_label not in classes.tolist():
-            raise ValueError(f"pos_label must be one of the classes {classes.tolist()!r}, got {self.pos_label!r}")
-        positive = classes[1] if self.pos_label is None else self.pos_label
         features = TableFeatures(_arrow(X).take(kept)) if self._mixed else ArrayFeatures(X[kept])
         rows = TrainingRows(
             features,
-            (y[kept] == positive).astype(np.float64),
+            labels[kept],
             weight[kept],
             None if groups is None else np.asarray(groups)[kept],
         )
-        seed = self.random_state if isinstance(self.random_state, int) else self._random_seed()
         folds = int(self.cv) if isinstance(self.cv, numbers.Integral) else _given_folds(self.cv, X, y, groups, kept)
-        committee = fit_committee(rows, members, folds=folds, seed=seed, n_jobs=self.n_jobs or 1)
-        self.classes_, self._sign = classes, 1.0 if positive == classes[1] else -1.0
+        committee = fit_committee(rows, members, folds=folds, seed=self._seed(), n_jobs=self.n_jobs or 1)
         self.committee_, self.leaderboard_ = committee, committee.leaderboard
         self.weights_ = dict(zip(members, committee.blend.weights.tolist(), strict=True))
         return self
@@ -122,24 +102,6 @@ class APEnsembleClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         check_is_fitted(self, "committee_")
         rows = _arrow(X) if self._mixed else validate_data(self, X, dtype=np.float64, reset=False)
         return np.asarray(self._sign * self.committee_.log_odds(self.committee_.score(rows)))
-
-    def predict_proba(self, X: Any) -> _Array:
-        """Return (n, 2) probabilities of the two classes."""
-        positive = expit(self.decision_function(X))
-        return np.stack([1 - positive, positive], axis=1)
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return (n,) the likelier class of each row."""
-        second = self.decision_function(X) > 0
-        return np.asarray(self.classes_[second.astype(np.intp)])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
-
-    def _random_seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max - 2**10))
 
 
 def _given_folds(cv: Any, X: Any, y: Any, groups: Any, kept: NDArray[np.int64]) -> list[tuple[Any, Any]]:
