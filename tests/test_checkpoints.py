@@ -95,7 +95,7 @@ def test_a_text_file_is_refused(path):
 
 
 def test_a_newer_format_is_refused_with_advice_to_upgrade(path, monkeypatch):
-    monkeypatch.setattr(checkpoints, "VERSION", checkpoints.VERSION + 1)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_VERSION", checkpoints.CHECKPOINT_VERSION + 1)
     save_checkpoint(path, STATE)
     monkeypatch.undo()
     with pytest.raises(CheckpointError, match="upgrade apmax"):
@@ -109,7 +109,7 @@ class Harmful:
 
 def test_reading_never_executes_code(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    torch.save({"format": checkpoints.FORMAT, "version": 1, "apmax": "0", "state": Harmful()}, path)
+    torch.save({"format": checkpoints.CHECKPOINT_FORMAT, "version": 1, "apmax": "0", "state": Harmful()}, path)
     with zipfile.ZipFile(path) as archive:
         assert b"harm-was-done" in archive.read(next(n for n in archive.namelist() if n.endswith("data.pkl")))
     with pytest.raises(CheckpointError, match="not written by apmax"):
@@ -118,7 +118,7 @@ def test_reading_never_executes_code(path, tmp_path, monkeypatch):
 
 
 def test_a_bare_pickle_is_refused(path):
-    path.write_bytes(pickle.dumps({"format": checkpoints.FORMAT}))
+    path.write_bytes(pickle.dumps({"format": checkpoints.CHECKPOINT_FORMAT}))
     with pytest.raises(CheckpointError):
         load_checkpoint(path)
 
@@ -243,7 +243,7 @@ def test_encoded_bytes_do_not_change_with_the_state():
     [{}, {"version": 1}, {"version": "1", "state": {}}, {"version": 1, "state": 5}, {"version": None, "state": {}}],
 )
 def test_a_file_without_version_or_state_is_refused(path, parts):
-    torch.save({"format": checkpoints.FORMAT, **parts}, path)
+    torch.save({"format": checkpoints.CHECKPOINT_FORMAT, **parts}, path)
     with pytest.raises(CheckpointError, match=r"was not written by apmax: .* but no (version|state)"):
         load_checkpoint(path)
 

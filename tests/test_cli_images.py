@@ -133,7 +133,7 @@ def test_top_of_a_folder_is_the_best_first_of_the_images_that_can_be_read(image_
 def test_scores_do_not_depend_on_batches_or_on_the_source_of_the_paths(image_folder, tmp_path, monkeypatch):
     (tmp_path / "list.csv").write_text("\n".join(["file", *(f"{number:03d}" for number in range(40))]) + "\n")
     assert run("predict", image_folder / "one", image_folder / "unsorted", "--out", tmp_path / "whole.csv") == 0
-    monkeypatch.setattr(decoding, "CHUNK", 4)
+    monkeypatch.setattr(decoding, "IMAGES_PER_CHUNK", 4)
     monkeypatch.setattr(image_type, "images_at_a_time", lambda size: 12)
     largest, score_dataset = [], SavedModel.score_dataset
     monkeypatch.setattr(

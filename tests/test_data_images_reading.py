@@ -76,7 +76,7 @@ def test_second_epoch_decodes_nothing(tmp_path, monkeypatch):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_every_chunk_is_written_to_its_place(tmp_path, monkeypatch, workers):
     files = some_files(tmp_path, 9)
-    monkeypatch.setattr(decoding, "CHUNK", 2)
+    monkeypatch.setattr(decoding, "IMAGES_PER_CHUNK", 2)
     found = decode_all(files, 8, cache=tmp_path / "cache", workers=workers)
     assert reds(found.store) == [10 * number for number in range(9)]
     assert (found.store.pixels == found.store.pixels[:, :1, :1]).all()
@@ -194,7 +194,7 @@ class Deadly(WriteChunk):
 
 @pytest.mark.slow
 def test_process_that_dies_is_an_error_and_no_hang(tmp_path, monkeypatch):
-    monkeypatch.setattr(decoding, "CHUNK", 2)
+    monkeypatch.setattr(decoding, "IMAGES_PER_CHUNK", 2)
     with pytest.raises(Exception, match="process"):
         list(write_chunks(Deadly(Decoder(8), tmp_path / "x", 0), ["a"] * 8, workers=2))
 

@@ -56,7 +56,7 @@ def test_folder_reads_as_a_table_of_paths_and_classes(folder):
 
 def test_chunks_of_a_folder_have_the_same_rows(folder, monkeypatch):
     whole = ImageFolder(folder, ["a"]).read()
-    monkeypatch.setattr("apmax.data.images.folder.CHUNK_ROWS", 3)
+    monkeypatch.setattr("apmax.data.images.folder.FILES_PER_CHUNK", 3)
     source = ImageFolder(folder, ["a"])
     assert max(chunk.num_rows for chunk in source.chunks()) == 3
     assert source.read().to_pylist() == whole.to_pylist()

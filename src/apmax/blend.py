@@ -14,7 +14,7 @@ from apmax import extras, metrics, validation
 from apmax.data.splits import k_fold
 from apmax.functional import ap_objective
 
-Array = NDArray[np.float64]
+_Array = NDArray[np.float64]
 
 FEWEST_POSITIVES = 20
 """Below this number of positives greedy selection is taken without comparing it with other methods."""
@@ -37,14 +37,14 @@ class Blend:
         ap: The cross-fitted average precision of every method that was compared, for each target.
     """
 
-    weights: Array
-    location: Array
-    scale: Array
+    weights: _Array
+    location: _Array
+    scale: _Array
     method: tuple[str, ...]
     reason: tuple[str, ...] = ()
     ap: tuple[Mapping[str, float], ...] = field(default=())
 
-    def score(self, scores: Any) -> Array:
+    def score(self, scores: Any) -> _Array:
         """Return the blended scores, (n,) or (n, targets), of the members' scores (n, K) or (n, K, targets).
 
         Raises:
@@ -54,7 +54,7 @@ class Blend:
         if values.shape[1:] != self.weights.shape:
             expected = ", ".join(["n", *map(str, self.weights.shape)])
             raise ValueError(f"scores must have shape ({expected}), got {values.shape}")
-        blended: Array = (self.weights * (values - self.location) / self.scale).sum(1)
+        blended: _Array = (self.weights * (values - self.location) / self.scale).sum(1)
         return blended
 
 
@@ -116,23 +116,23 @@ def fit_blend(
 class _Rows:
     """Scores (n, K), labels, weights and groups of the rows that a target's blend is fitted to."""
 
-    scores: Array
-    labels: Array
-    weight: Array
+    scores: _Array
+    labels: _Array
+    weight: _Array
     groups: NDArray[Any] | None
 
     def take(self, rows: NDArray[np.int64]) -> _Rows:
         groups = None if self.groups is None else self.groups[rows]
         return _Rows(self.scores[rows], self.labels[rows], self.weight[rows], groups)
 
-    def average_precision(self, scores: Array) -> Array:
+    def average_precision(self, scores: _Array) -> _Array:
         """Return the average precision of each column of `scores`, (n, m)."""
         weight = None if np.ptp(self.weight) == 0 else self.weight
         values = [metrics.average_precision(column, self.labels, sample_weight=weight) for column in scores.T]
         return torch.stack(values).numpy()
 
 
-def _checked(scores: Any, labels: Any, sample_weight: Any) -> tuple[Array, Array, Array]:
+def _checked(scores: Any, labels: Any, sample_weight: Any) -> tuple[_Array, _Array, _Array]:
     values, truth = np.asarray(scores, dtype=np.float64), np.asarray(labels, dtype=np.float64)
     if values.ndim != truth.ndim + 1 or truth.ndim not in (1, 2) or len(values) != len(truth) or values.shape[1] < 1:
         raise ValueError(
@@ -150,7 +150,7 @@ def _checked(scores: Any, labels: Any, sample_weight: Any) -> tuple[Array, Array
     return values, truth, weight
 
 
-def _fit_target(rows: _Rows, method: str, seed: int) -> tuple[Array, Array, Array, str, str, Mapping[str, float]]:
+def _fit_target(rows: _Rows, method: str, seed: int) -> tuple[_Array, _Array, _Array, str, str, Mapping[str, float]]:
     """Return weights, location, scale, method, reason and compared average precisions of one target."""
     positives = int(rows.labels.sum())
     if not 0 < positives < len(rows.labels):
@@ -191,7 +191,7 @@ def _choose(rows: _Rows, seed: int) -> tuple[str, str, Mapping[str, float]]:
     return name, f"{name} gains {gains[name]:.4f} over greedy selection, standard error {errors[name]:.4f}", ap
 
 
-def _resampled(scores: Array, rows: _Rows, seed: int) -> list[Array]:
+def _resampled(scores: _Array, rows: _Rows, seed: int) -> list[_Array]:
     """Return the average precision of each column in bootstrap resamples by class or, with groups, by group."""
     generator = np.random.default_rng(seed)
     if rows.groups is None:
@@ -200,7 +200,7 @@ def _resampled(scores: Array, rows: _Rows, seed: int) -> list[Array]:
         _, unit = np.unique(rows.groups, return_inverse=True)
         stratum = (np.bincount(unit, weights=rows.labels) > 0).astype(float)
     sorted_columns = [_sorted_ties(column) for column in scores.T]
-    values: list[list[Array]] = [[] for _ in sorted_columns]
+    values: list[list[_Array]] = [[] for _ in sorted_columns]
     step = max(1, _CHUNK // len(rows.labels))
     for start in range(0, _RESAMPLES, step):
         counts = np.zeros((min(step, _RESAMPLES - start), len(stratum)))
@@ -220,14 +220,14 @@ def _resampled(scores: Array, rows: _Rows, seed: int) -> list[Array]:
     return [np.concatenate(kept) for kept in values]
 
 
-def _sorted_ties(scores: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _sorted_ties(scores: _Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the rows by descending score, and the position of the last row of every tied score."""
     order = np.argsort(-scores, kind="stable")
     ranked = scores[order]
     return order, np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))
 
 
-def _greedy(rows: _Rows) -> Array:
+def _greedy(rows: _Rows) -> _Array:
     """Return the shares of greedy selection with replacement, of the number of rounds with the highest AP."""
     members = rows.scores.shape[1]
     counts, best_counts = np.zeros(members), np.zeros(members)
@@ -243,24 +243,24 @@ def _greedy(rows: _Rows) -> Array:
             best, best_counts, since = ap[chosen], counts.copy(), 0
         if since >= _PATIENCE:
             break
-    weights: Array = best_counts / best_counts.sum()
+    weights: _Array = best_counts / best_counts.sum()
     return weights
 
 
-def _best(rows: _Rows) -> Array:
+def _best(rows: _Rows) -> _Array:
     """Return weight 1 for the member with the highest average precision."""
-    weights: Array = np.eye(rows.scores.shape[1])[int(np.argmax(rows.average_precision(rows.scores)))]
+    weights: _Array = np.eye(rows.scores.shape[1])[int(np.argmax(rows.average_precision(rows.scores)))]
     return weights
 
 
-def _exact(rows: _Rows) -> Array:
+def _exact(rows: _Rows) -> _Array:
     """Return the simplex weights of the highest exact surrogate AP, pulled towards the greedy ones."""
     optimize = extras.load("scipy.optimize", "sklearn")
     start = _greedy(rows)
     members, labels = torch.from_numpy(rows.scores), torch.from_numpy(rows.labels)
     weight = torch.from_numpy(rows.weight)
 
-    def objective(point: Array) -> tuple[float, Array]:
+    def objective(point: _Array) -> tuple[float, _Array]:
         blended = (members @ torch.from_numpy(point)).requires_grad_()
         value = ap_objective(blended, labels, "smooth_step", 1.0, sample_weight=weight)
         (gradient,) = torch.autograd.grad(value, blended)
@@ -278,13 +278,13 @@ def _exact(rows: _Rows) -> Array:
     return _on_simplex(result.x, start)
 
 
-def _logistic(rows: _Rows) -> Array:
+def _logistic(rows: _Rows) -> _Array:
     """Return the non-negative weights of the least log-loss, scaled to sum 1."""
     optimize = extras.load("scipy.optimize", "sklearn")
     share = rows.weight / rows.weight.sum()
     sign = 2 * rows.labels - 1
 
-    def objective(point: Array) -> tuple[float, Array]:
+    def objective(point: _Array) -> tuple[float, _Array]:
         margin = sign * (rows.scores @ point[:-1] + point[-1])
         slope = -share * sign / (1 + np.exp(np.clip(margin, -700, 700)))
         return float(share @ np.logaddexp(0, -margin)), np.append(slope @ rows.scores, slope.sum())
@@ -295,7 +295,7 @@ def _logistic(rows: _Rows) -> Array:
     return _on_simplex(result.x[:-1], _best(rows))
 
 
-def _on_simplex(weights: Array, otherwise: Array) -> Array:
+def _on_simplex(weights: _Array, otherwise: _Array) -> _Array:
     """Return non-negative weights scaled to sum 1, or `otherwise` where they are all zero."""
     positive = np.clip(weights, 0, None)
     positive[positive < 1e-6 * positive.max(initial=0)] = 0
@@ -303,7 +303,7 @@ def _on_simplex(weights: Array, otherwise: Array) -> Array:
     return positive / total if np.isfinite(total) and total > 0 else otherwise
 
 
-METHODS: dict[str, Callable[[_Rows], Array]] = {
+METHODS: dict[str, Callable[[_Rows], _Array]] = {
     "greedy": _greedy,
     "exact": _exact,
     "logistic": _logistic,

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from apmax import __version__, extras
 
 LOCK_FILE, MANIFEST_FILE = ".lock", "manifest.json"
-FORMAT = "apmax folder"
-VERSION = 1
+FOLDER_FORMAT = "apmax folder"
+FOLDER_VERSION = 1
 _LARGEST_MANIFEST = 2**24
 _BLOCK = 2**20
 
@@ -121,7 +121,13 @@ def write_manifest(folder: Path, names: Iterable[str], *, kind: str, complete: b
     apmax.folders.FolderError: ... is damaged: a.txt has changed since it was written (its checksum differs)
     """
     files = {name: _file_checksum(folder / name)._asdict() for name in sorted(names)}
-    content = {"format": FORMAT, "version": VERSION, "apmax": __version__, "kind": kind, "complete": complete}
+    content = {
+        "format": FOLDER_FORMAT,
+        "version": FOLDER_VERSION,
+        "apmax": __version__,
+        "kind": kind,
+        "complete": complete,
+    }
     write_atomic(folder / MANIFEST_FILE, _render({**content, "files": files}))
 
 
@@ -146,12 +152,12 @@ def read_manifest(folder: str | os.PathLike[str], *, kind: str) -> Manifest:
         table = json.loads(content)
     except (ValueError, RecursionError):
         raise FolderError(f"{folder} is damaged: {MANIFEST_FILE} cannot be read") from None
-    if not isinstance(table, dict) or table.get("format") != FORMAT or not _is_whole(table.get("version")):
-        raise FolderError(f"{folder} was not written by apmax: its {MANIFEST_FILE} lacks the mark {FORMAT!r}")
-    if table["version"] > VERSION:
+    if not isinstance(table, dict) or table.get("format") != FOLDER_FORMAT or not _is_whole(table.get("version")):
+        raise FolderError(f"{folder} was not written by apmax: its {MANIFEST_FILE} lacks the mark {FOLDER_FORMAT!r}")
+    if table["version"] > FOLDER_VERSION:
         raise FolderError(
             f"{folder} was written by apmax {table.get('apmax')} (format {table['version']}), which is newer than "
-            f"this apmax {__version__} (format {VERSION}): upgrade apmax to read it"
+            f"this apmax {__version__} (format {FOLDER_VERSION}): upgrade apmax to read it"
         )
     table.pop("checksum", None)
     if content != _render(table):

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apmax.data import RobustScale
+from apmax.data.splits import RowNumbers
 
 Matrix = NDArray[np.float32]
-RowNumbers = NDArray[np.int64]
 
 
 class FittedFeatures(Protocol):

@@ -30,7 +30,7 @@ from apmax.folders import FolderError, Manifest, read_manifest, write_atomic, wr
 from apmax.metrics import Difference, Interval
 from apmax.train import PlattCurve
 
-KIND = "committee"
+COMMITTEE_KIND = "committee"
 CONTENT_FILE = "committee.json"
 _VERSION = 1
 
@@ -90,7 +90,7 @@ def save_committee(folder: str | os.PathLike[str], committee: Committee) -> None
     for name, content in contents.items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         write_atomic(place / name, content)
-    write_manifest(place, contents, kind=KIND)
+    write_manifest(place, contents, kind=COMMITTEE_KIND)
 
 
 def load_committee(folder: str | os.PathLike[str]) -> Committee:
@@ -102,7 +102,7 @@ def load_committee(folder: str | os.PathLike[str]) -> Committee:
         FileNotFoundError: There is no committee.
         FolderError: A file is missing, damaged, of another program or of a newer apmax.
     """
-    manifest = read_manifest(folder, kind=KIND)
+    manifest = read_manifest(folder, kind=COMMITTEE_KIND)
     manifest.verify()
     try:
         return _parse(manifest)
@@ -140,7 +140,7 @@ def _parse(manifest: Manifest) -> Committee:
 
 def folder_size(folder: str | os.PathLike[str]) -> int:
     """Return the bytes of the files of a saved committee."""
-    return sum(checksum.size for checksum in read_manifest(folder, kind=KIND).files.values())
+    return sum(checksum.size for checksum in read_manifest(folder, kind=COMMITTEE_KIND).files.values())
 
 
 def _member_file(name: str, fold: int, suffix: str) -> str:

@@ -26,8 +26,8 @@ from apmax.train.config import Checkpoints
 from apmax.train.errors import CheckpointError, NotWrittenError
 from apmax.validation import first_line
 
-FORMAT = "apmax checkpoint"
-VERSION = 1
+CHECKPOINT_FORMAT = "apmax checkpoint"
+CHECKPOINT_VERSION = 1
 _PLAIN_TYPES = frozenset((bool, int, float, str, type(None)))
 _TENSOR_TYPES = frozenset((Tensor, torch.nn.Parameter))
 
@@ -57,7 +57,12 @@ def encode_checkpoint(state: Mapping[str, Any]) -> memoryview:
     """
     if not isinstance(state, Mapping):
         raise CheckpointError(f"state must be a mapping of names to values, got a {type(state).__name__}")
-    content = {"format": FORMAT, "version": VERSION, "apmax": __version__, "state": _plain_state(state, "state", {})}
+    content = {
+        "format": CHECKPOINT_FORMAT,
+        "version": CHECKPOINT_VERSION,
+        "apmax": __version__,
+        "state": _plain_state(state, "state", {}),
+    }
     buffer = io.BytesIO()
     torch.save(content, buffer)
     return buffer.getbuffer()
@@ -151,18 +156,18 @@ def _read_state(file: IO[bytes]) -> dict[str, Any]:
     except Exception as error:
         # Whatever torch's restricted reader fails at, apmax did not write the file, and nothing was executed.
         raise CheckpointError(f"was not written by apmax ({first_line(error)})") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise CheckpointError(f"was not written by apmax: it lacks the mark {FORMAT!r}")
+    if not isinstance(content, dict) or content.get("format") != CHECKPOINT_FORMAT:
+        raise CheckpointError(f"was not written by apmax: it lacks the mark {CHECKPOINT_FORMAT!r}")
     version, state = content.get("version"), content.get("state")
     if not isinstance(version, int):
-        raise CheckpointError(f"was not written by apmax: it has the mark {FORMAT!r} but no version")
-    if version > VERSION:
+        raise CheckpointError(f"was not written by apmax: it has the mark {CHECKPOINT_FORMAT!r} but no version")
+    if version > CHECKPOINT_VERSION:
         raise CheckpointError(
             f"was written by apmax {content.get('apmax')} (format {version}), which is newer than "
-            f"this apmax {__version__} (format {VERSION}): upgrade apmax to read it"
+            f"this apmax {__version__} (format {CHECKPOINT_VERSION}): upgrade apmax to read it"
         )
     if not isinstance(state, dict):
-        raise CheckpointError(f"was not written by apmax: it has the mark {FORMAT!r} but no state")
+        raise CheckpointError(f"was not written by apmax: it has the mark {CHECKPOINT_FORMAT!r} but no state")
     return state
 
 

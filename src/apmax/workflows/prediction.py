@@ -15,13 +15,12 @@ from apmax import extras, validation
 from apmax.data import ON_ERROR, RowSource, UnreadableRow, check_writable, open_writer
 from apmax.workflows.contact_sheets import ContactSheet
 from apmax.workflows.data_types import RowReport
-from apmax.workflows.saved_model import SavedModel
+from apmax.workflows.saved_model import SavedModel, Scores
 
 pa = extras.load("pyarrow", "tables")
 
 BUCKET_ROWS = 2**18
 RANK = "apmax rank"
-Scores = npt.NDArray[np.float32]
 
 
 def write_predictions(

@@ -45,7 +45,7 @@ from apmax.workflows.data_types import (
 from apmax.workflows.job import Job, job_from_toml, write_job
 
 FORMAT_VERSION = 3
-KIND = "model"
+MODEL_KIND = "model"
 """The kind of folder in its manifest."""
 JOB_FILES = ("run.toml", "encoder.json")
 """Files that are written before training."""
@@ -276,7 +276,7 @@ def save_job(folder: Path, job: Job, encoder: Encoder, targets: Targets) -> None
     """Write all of a model's folder that is known before training."""
     if read_started(folder) is not None:
         # While the files are replaced, the manifest lists none of them.
-        write_manifest(folder, (), kind=KIND, complete=False)
+        write_manifest(folder, (), kind=MODEL_KIND, complete=False)
     write_job(job, folder / "run.toml")
     content = {
         "version": FORMAT_VERSION,
@@ -285,7 +285,7 @@ def save_job(folder: Path, job: Job, encoder: Encoder, targets: Targets) -> None
         "encoder": encoder.to_table(),
     }
     write_atomic(folder / "encoder.json", (json.dumps(content, indent=1) + "\n").encode())
-    write_manifest(folder, JOB_FILES, kind=KIND, complete=False)
+    write_manifest(folder, JOB_FILES, kind=MODEL_KIND, complete=False)
 
 
 def save_calibration(folder: Path, model: SavedModel) -> None:
@@ -308,7 +308,7 @@ def read_started(folder: Path) -> Manifest | None:
         FolderError: The manifest is damaged, or there are checkpoints and no manifest.
     """
     try:
-        return read_manifest(folder, kind=KIND)
+        return read_manifest(folder, kind=MODEL_KIND)
     except FileNotFoundError:
         if any(folder.glob("checkpoint*.pt")) or any(folder.glob("member-*/checkpoint*.pt")):
             raise FolderError(
@@ -338,7 +338,7 @@ def load_model(folder: str | os.PathLike[str], *, model: str | Callable[..., nn.
         ValueError: A file is damaged or missing (`FolderError`), another version of apmax or of the features, weights
             of another network, or a network of the user's own and no `model`.
     """
-    manifest = read_manifest(folder, kind=KIND)
+    manifest = read_manifest(folder, kind=MODEL_KIND)
     if not manifest.complete:
         raise FileNotFoundError(f"the training in {folder} is not finished: continue it with resume=True")
     manifest.verify()

@@ -36,7 +36,7 @@ from apmax.workflows.prepare import PreparedData, prepare_data
 from apmax.workflows.saved_model import (
     CALIBRATION_FILE,
     JOB_FILES,
-    KIND,
+    MODEL_KIND,
     SavedModel,
     read_started,
     save_calibration,
@@ -149,7 +149,7 @@ def _train(
     model = SavedModel(job, prepared.encoder, prepared.targets, result.model)
     evaluated = _evaluate(model, prepared, result, folder)
     if first:
-        write_manifest(folder, (*JOB_FILES, CALIBRATION_FILE, *weight_files(job)), kind=KIND)
+        write_manifest(folder, (*JOB_FILES, CALIBRATION_FILE, *weight_files(job)), kind=MODEL_KIND)
     return evaluated
 
 
@@ -167,7 +167,7 @@ def _marked_incomplete(started: Manifest) -> Iterator[None]:
         yield
         return
     content = (started.folder / MANIFEST_FILE).read_bytes()
-    write_manifest(started.folder, JOB_FILES, kind=KIND, complete=False)
+    write_manifest(started.folder, JOB_FILES, kind=MODEL_KIND, complete=False)
     try:
         yield
     except BaseException:

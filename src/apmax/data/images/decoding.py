@@ -23,7 +23,7 @@ ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 FITS = ("stretch", "crop")
 DECODER_VERSION = 1
 """Version of the pixels that a file gives: to be raised with every change of `Decoder`."""
-CHUNK = 32
+IMAGES_PER_CHUNK = 32
 """Files that a process decodes at a time."""
 
 
@@ -198,7 +198,7 @@ def decode_stream(decoder: Decoder, paths: Sequence[str], *, most: int, workers:
     gathered = DecodedImages(0, [], [], [])
     for chunk in ordered(DecodeChunk(decoder), _parts(paths), workers=_processes(paths, workers)):
         gathered = gathered + chunk
-        if gathered.total + CHUNK > most:
+        if gathered.total + IMAGES_PER_CHUNK > most:
             yield gathered
             gathered = DecodedImages(0, [], [], [])
     if gathered.total:
@@ -206,11 +206,11 @@ def decode_stream(decoder: Decoder, paths: Sequence[str], *, most: int, workers:
 
 
 def _parts(paths: Sequence[str]) -> Iterator[Part]:
-    return ((first, paths[first : first + CHUNK]) for first in range(0, len(paths), CHUNK))
+    return ((first, paths[first : first + IMAGES_PER_CHUNK]) for first in range(0, len(paths), IMAGES_PER_CHUNK))
 
 
 def _processes(paths: Sequence[str], workers: int) -> int:
-    return workers if len(paths) > CHUNK else 1
+    return workers if len(paths) > IMAGES_PER_CHUNK else 1
 
 
 def shape_of(path: str | Path) -> tuple[int, int] | None:

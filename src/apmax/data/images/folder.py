@@ -13,7 +13,7 @@ from apmax.data.images.decoding import ENDINGS
 from apmax.data.reading import RowSource, list_names
 
 PATH = "path"
-CHUNK_ROWS = 2**16
+FILES_PER_CHUNK = 2**16
 
 
 class ImageFolder(RowSource):
@@ -78,8 +78,8 @@ class ImageFolder(RowSource):
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """Yield the images in order as `pyarrow.Table`s; of all columns by default."""
         arrow = extras.load("pyarrow", "tables")
-        for first in range(0, len(self), CHUNK_ROWS):
-            part = slice(first, first + CHUNK_ROWS)
+        for first in range(0, len(self), FILES_PER_CHUNK):
+            part = slice(first, first + FILES_PER_CHUNK)
             found = {PATH: arrow.array(self.files[part], arrow.string())}
             for name in self.columns[1:]:
                 labels = [None if own is None else int(own == name) for own in self.class_of[part]]

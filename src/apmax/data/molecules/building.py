@@ -35,7 +35,7 @@ from apmax.data.reading import ON_ERROR, UnreadableRow, describe_unreadable
 
 _SHOWN = 1_000
 """Characters of an unreadable SMILES that are kept."""
-CHUNK = 512
+MOLECULES_PER_CHUNK = 512
 """Molecules per task of a process: many enough to make sending them cheap, few enough for the memory."""
 
 
@@ -162,7 +162,7 @@ def build_chunks(
     fragment: bool = False,
     max_length: int = MAX_SMILES_LENGTH,
     workers: int = 1,
-    chunk: int = CHUNK,
+    chunk: int = MOLECULES_PER_CHUNK,
 ) -> Iterator[MoleculeChunk]:
     """Yield the chunks of a stream of SMILES in order; only a few are in memory at a time.
 
@@ -256,7 +256,7 @@ def featurise_all(
     validation.whole("max_length", max_length, 1)
     if len(smiles) == 0:
         raise ValueError("smiles must hold at least one molecule, got none")
-    workers = workers if len(smiles) > 2 * CHUNK else 1
+    workers = workers if len(smiles) > 2 * MOLECULES_PER_CHUNK else 1
     options: Any = {
         "levels": levels,
         "normalisation": normalisation,

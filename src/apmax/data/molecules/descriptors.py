@@ -68,7 +68,7 @@ LARGE = 200
 MAX_DESCRIPTOR_ATOMS = 500
 """The most atoms of a molecule whose descriptors are computed: RDKit takes the third power of the atoms in time."""
 
-Matrix = npt.NDArray[np.float64]
+_Matrix = npt.NDArray[np.float64]
 
 
 def raw_descriptors(molecule: Any, *, normalisation: str = "quantiles") -> list[float]:
@@ -86,7 +86,7 @@ def raw_descriptors(molecule: Any, *, normalisation: str = "quantiles") -> list[
 
 
 def normalise_descriptors(
-    values: Sequence[Sequence[float]] | Matrix, *, normalisation: str = "quantiles"
+    values: Sequence[Sequence[float]] | _Matrix, *, normalisation: str = "quantiles"
 ) -> npt.NDArray[np.float32]:
     """Return raw descriptors (n, 200) as cumulative probabilities in a reference population.
 
@@ -111,7 +111,7 @@ def normalise_descriptors(
     return _quantile_shares(table)
 
 
-def _quantile_shares(table: Matrix) -> npt.NDArray[np.float32]:
+def _quantile_shares(table: _Matrix) -> npt.NDArray[np.float32]:
     shares = np.empty(table.shape, dtype=np.float32)
     for column, quantiles in enumerate(_reference_quantiles()):
         probabilities = np.linspace(0.0, 1.0, len(quantiles))
@@ -178,6 +178,6 @@ def _descriptastorus() -> Any:
 
 
 @cache
-def _reference_quantiles() -> Matrix:
-    table: Matrix = np.load(QUANTILES, allow_pickle=False).astype(np.float64)
+def _reference_quantiles() -> _Matrix:
+    table: _Matrix = np.load(QUANTILES, allow_pickle=False).astype(np.float64)
     return table

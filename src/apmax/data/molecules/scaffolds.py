@@ -7,7 +7,7 @@ from functools import partial
 
 from apmax import extras
 from apmax.data.caching import ordered
-from apmax.data.molecules.building import CHUNK
+from apmax.data.molecules.building import MOLECULES_PER_CHUNK
 from apmax.data.molecules.featurise import chemistry, largest_fragment, parse_smiles
 from apmax.data.splits import EIGHTY_TEN_TEN, Split
 
@@ -42,7 +42,7 @@ def scaffold(smiles: str, *, fragment: bool = False) -> str:
 
 def scaffolds(smiles: Sequence[str], *, fragment: bool = False, workers: int = 2) -> list[str]:
     """Return the scaffold of every molecule, or of its largest fragment only."""
-    chunks = [list(smiles[start : start + CHUNK]) for start in range(0, len(smiles), CHUNK)]
+    chunks = [list(smiles[start : start + MOLECULES_PER_CHUNK]) for start in range(0, len(smiles), MOLECULES_PER_CHUNK)]
     found = ordered(partial(_scaffolds, fragment=fragment), chunks, workers=workers if len(chunks) > 2 else 1)
     return [name for chunk in found for name in chunk]
 

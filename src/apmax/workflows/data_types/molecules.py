@@ -21,7 +21,7 @@ from apmax.data.molecules import (
     molecule_dataset,
     scaffolds,
 )
-from apmax.data.molecules.building import CHUNK
+from apmax.data.molecules.building import MOLECULES_PER_CHUNK
 from apmax.models.graphs import GRAPH_MODELS
 from apmax.train import Stage, sized_recipe
 from apmax.workflows.data_types.base import (
@@ -104,7 +104,7 @@ class MoleculeEncoder:
             ValueError: There is no such column.
         """
         smiles = column_texts(table, self.smiles, SMILES)
-        workers = worker_processes() if len(smiles) > 2 * CHUNK else 1
+        workers = worker_processes() if len(smiles) > 2 * MOLECULES_PER_CHUNK else 1
         # Canonical SMILES, which find duplicates, cost a sixth of the time and are not needed for scoring.
         chunks = list(
             build_chunks(smiles, levels=self.levels, identify=False, fragment=self.largest_fragment, workers=workers)
