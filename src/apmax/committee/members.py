@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch.utils.data import TensorDataset
 
 from apmax import validation
-from apmax.committee.arrays import arrays_from_bytes, arrays_to_bytes
 from apmax.committee.features import Matrix
 from apmax.committee.linear import column_moments, fit_linear
 from apmax.committee.network import feasible_stage, relative_weights
 from apmax.committee.trees import Boosting, Forest, fit_boosting, fit_forest
+from apmax.data.archives import npz_content, read_npz
 from apmax.models.tables import OneHot, build_table_model
 from apmax.train import Data, Run, fit, predict, table_recipe
 
@@ -73,12 +73,12 @@ class LinearMember:
 
     def to_bytes(self) -> bytes:
         """Return the weights as an .npz file."""
-        return arrays_to_bytes(sizes=np.array(self.sizes), weight=self.weight, intercept=self.intercept)
+        return npz_content(sizes=np.array(self.sizes), weight=self.weight, intercept=self.intercept)
 
     @staticmethod
     def from_bytes(content: bytes) -> LinearMember:
         """Return the member that `to_bytes` wrote."""
-        arrays = arrays_from_bytes(content, ("sizes", "weight", "intercept"))
+        arrays = read_npz(io.BytesIO(content), ("sizes", "weight", "intercept"))
         sizes = tuple(int(size) for size in arrays["sizes"])
         weight = arrays["weight"].astype(np.float64)
         if weight.shape != (OneHot(sizes).width,):
@@ -193,11 +193,11 @@ class _OneHotForest:
         return self.forest.score(one_hot(matrix, self.sizes))
 
     def to_bytes(self) -> bytes:
-        return arrays_to_bytes(sizes=np.array(self.sizes), forest=np.frombuffer(self.forest.to_bytes(), np.uint8))
+        return npz_content(sizes=np.array(self.sizes), forest=np.frombuffer(self.forest.to_bytes(), np.uint8))
 
     @staticmethod
     def from_bytes(content: bytes) -> _OneHotForest:
-        arrays = arrays_from_bytes(content, ("sizes", "forest"))
+        arrays = read_npz(io.BytesIO(content), ("sizes", "forest"))
         sizes = tuple(int(size) for size in arrays["sizes"])
         forest = Forest.from_bytes(arrays["forest"].astype(np.uint8).tobytes())
         if forest.features != OneHot(sizes).width:

@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 
 from apmax.blend import Blend
-from apmax.committee.arrays import arrays_from_bytes, arrays_to_bytes
 from apmax.committee.crossfit import Committee, FitResult, FitTask, FoldModels
 from apmax.committee.features import FEATURE_FORMATS
 from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, LossVerdict
 from apmax.committee.members import MEMBERS, Member
+from apmax.data.archives import npz_content, read_npz
 from apmax.folders import FolderError, Manifest, read_manifest, write_atomic, write_manifest
 from apmax.metrics import Difference, Interval
-from apmax.train import PlattCurve
+from apmax.train import PlattCurve, nan_to_none
 
 COMMITTEE_KIND = "committee"
 CONTENT_FILE = "committee.json"
@@ -40,9 +40,7 @@ def save_result(folder: Path, result: FitResult, member: Member) -> None:
     path = folder / _member_file(result.task.name, result.task.fold, member.suffix)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, result.model.to_bytes())
-    write_atomic(
-        path.with_suffix(".scores.npz"), arrays_to_bytes(scores=result.scores, seconds=np.array(result.seconds))
-    )
+    write_atomic(path.with_suffix(".scores.npz"), npz_content(scores=result.scores, seconds=np.array(result.seconds)))
 
 
 def load_results(folder: Path, members: Mapping[str, Member], folds: int) -> dict[tuple[int, str], FitResult]:
@@ -52,7 +50,7 @@ def load_results(folder: Path, members: Mapping[str, Member], folds: int) -> dic
         for fold in range(folds):
             path = folder / _member_file(name, fold, member.suffix)
             try:
-                arrays = arrays_from_bytes(path.with_suffix(".scores.npz").read_bytes(), ("scores", "seconds"))
+                arrays = read_npz(path.with_suffix(".scores.npz"), ("scores", "seconds"))
                 assert member.read is not None
                 model = member.read(path.read_bytes())
             except (OSError, ValueError):
@@ -82,9 +80,9 @@ def save_committee(folder: str | os.PathLike[str], committee: Committee) -> None
             {"features": fold.features.to_table(), "location": dict(fold.location), "scale": dict(fold.scale)}
             for fold in committee.folds
         ],
-        "blend": _plain(dataclasses.asdict(committee.blend)),
+        "blend": nan_to_none(_without_arrays(dataclasses.asdict(committee.blend))),
         "calibration": list(committee.calibration),
-        "leaderboard": _plain(dataclasses.asdict(committee.leaderboard)),
+        "leaderboard": nan_to_none(dataclasses.asdict(committee.leaderboard)),
     }
     contents[CONTENT_FILE] = (json.dumps(table, indent=1) + "\n").encode()
     for name, content in contents.items():
@@ -160,10 +158,5 @@ def _leaderboard(table: Mapping[str, Any]) -> Leaderboard:
     return Leaderboard(tuple(map(row, table["rows"])), row(table["blend"]), tuple(map(verdict, table["verdicts"])))
 
 
-def _plain(value: Any) -> Any:
-    """Return nested values as JSON has them: lists for arrays and tuples, None for NaN."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return [_plain(part) for part in (value.tolist() if isinstance(value, np.ndarray) else value)]
-    return None if isinstance(value, float) and math.isnan(value) else value
+def _without_arrays(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in table.items()}

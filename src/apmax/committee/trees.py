@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apmax import extras
-from apmax.committee.arrays import arrays_from_bytes, arrays_to_bytes
 from apmax.committee.features import Matrix
+from apmax.data.archives import npz_content, read_npz
 
 _Array = NDArray[np.float64]
 _MOST_ROUNDS, _PATIENCE, _ROUNDS_WITHOUT_STOPPING = 1000, 50, 100
@@ -151,7 +152,7 @@ class Forest:
 
     def to_bytes(self) -> bytes:
         """Return the arrays as an .npz file."""
-        return arrays_to_bytes(
+        return npz_content(
             starts=self.starts,
             features=np.array(self.features),
             **{name: getattr(self, name) for name in _NODE_FIELDS},
@@ -164,7 +165,7 @@ class Forest:
         Raises:
             ValueError: Arrays are missing, or do not describe trees.
         """
-        arrays = arrays_from_bytes(content, ("starts", "features", *_NODE_FIELDS))
+        arrays = read_npz(io.BytesIO(content), ("starts", "features", *_NODE_FIELDS))
         forest = Forest(
             starts=arrays["starts"].astype(np.int64),
             left=arrays["left"].astype(np.int32),

@@ -22,7 +22,7 @@ MAX_ARRAY_BYTES = 2**30
 
 
 def read_npz(
-    path: str | PathLike[str], names: Iterable[str], *, most: int = MAX_ARRAY_BYTES
+    path: str | PathLike[str] | BinaryIO, names: Iterable[str], *, most: int = MAX_ARRAY_BYTES
 ) -> dict[str, npt.NDArray[Any]]:
     """Return arrays of an .npz file by name.
 
@@ -30,7 +30,7 @@ def read_npz(
     pickled objects are not read.
 
     Args:
-        path: The file.
+        path: The file, or its content as a binary stream.
         names: The arrays to read.
         most: The largest number of bytes of an array.
 
@@ -38,14 +38,26 @@ def read_npz(
         FileNotFoundError: There is no such file.
         ValueError: An array is missing, larger than `most` or damaged, or the file is not an .npz file.
     """
+    name = "the content" if isinstance(path, io.IOBase) else str(path)
     try:
         with zipfile.ZipFile(path) as archive:
-            return {name: _read_array(archive, name, Path(path), most) for name in names}
+            return {array: _read_array(archive, array, name, most) for array in names}
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise ValueError(f"{path} is damaged or no .npz file: {first_line(error)}") from None
+        raise ValueError(f"{name} is damaged or no .npz file: {first_line(error)}") from None
 
 
-def _read_array(archive: zipfile.ZipFile, name: str, path: Path, most: int) -> npt.NDArray[Any]:
+def npz_content(**arrays: Any) -> bytes:
+    """Return arrays as the content of an .npz file.
+
+    >>> read_npz(io.BytesIO(npz_content(weight=[1.0, 2.0])), ["weight"])
+    {'weight': array([1., 2.])}
+    """
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **{name: np.asarray(value) for name, value in arrays.items()})  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def _read_array(archive: zipfile.ZipFile, name: str, path: str, most: int) -> npt.NDArray[Any]:
     try:
         entry = archive.getinfo(f"{name}.npy")
     except KeyError:
