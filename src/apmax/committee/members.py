@@ -195,7 +195,7 @@ def one_hot(matrix: Matrix, sizes: Sequence[int]) -> Matrix:
     return written_out
 
 
-def _fit_gbdt(data: FoldData) -> Boosting:
+def _fit_gbdt(data: FoldData, **options: Any) -> Boosting:
     return fit_boosting(
         data.matrix,
         data.labels,
@@ -203,6 +203,7 @@ def _fit_gbdt(data: FoldData) -> Boosting:
         sizes=data.sizes,
         stopping=data.stopping,
         seed=data.seed,
+        **options,
     )
 
 

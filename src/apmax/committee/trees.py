@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from apmax import extras
+from apmax import extras, validation
 from apmax.committee.features import Matrix
 from apmax.data.archives import npz_content, read_npz
+from apmax.metrics import average_precision
 
 _Array = NDArray[np.float64]
 _MOST_ROUNDS, _PATIENCE, _ROUNDS_WITHOUT_STOPPING = 1000, 50, 100
 _LEARNING_RATE = 0.05
+_SMOOTHED_ROUNDS = 21
+
+STOPPING_RULES = ("log_loss", "ap", "ap_smoothed")
+"""What boosting may stop by: log-loss or average precision of held-out rows, the latter also smoothed over rounds."""
 _NODE_FIELDS = ("left", "right", "feature", "threshold", "probability")
 
 
@@ -67,8 +72,11 @@ def fit_boosting(
     stopping: tuple[NDArray[np.int64], NDArray[np.int64]] | None,
     seed: int,
     rounds: int | None = None,
+    stop_by: str = "log_loss",
+    refit: bool = False,
+    parameters: Mapping[str, Any] | None = None,
 ) -> Boosting:
-    """Fit gradient boosting by log-loss, stopped by the log-loss of held-out rows.
+    """Fit gradient boosting by log-loss, stopped by held-out rows.
 
     Args:
         matrix: (n, d); codes of categories as whole numbers, negative where missing.
@@ -78,9 +86,13 @@ def fit_boosting(
         stopping: Rows to fit and rows to stop by; None for a fixed number of rounds on all rows.
         seed: Seed of LightGBM.
         rounds: A fixed number of rounds on all rows instead of stopping.
+        stop_by: One of `STOPPING_RULES`.
+        refit: Whether to fit all rows again with the number of rounds that the stopping found.
+        parameters: Parameters of LightGBM that replace ours.
     """
     lightgbm = extras.load("lightgbm", "boosting")
-    parameters = {
+    validation.choice("stop_by", stop_by, STOPPING_RULES)
+    chosen = {
         "objective": "binary",
         "learning_rate": _LEARNING_RATE,
         "seed": seed,
@@ -88,6 +100,7 @@ def fit_boosting(
         "force_row_wise": True,
         "num_threads": 1,
         "verbosity": -1,
+        **(parameters or {}),
     }
     categories = [column for column, size in enumerate(sizes) if size]
 
@@ -101,15 +114,35 @@ def fit_boosting(
             free_raw_data=False,
         )
 
-    if stopping is None or rounds is not None:
-        booster = lightgbm.train(parameters, dataset(slice(None)), rounds or _ROUNDS_WITHOUT_STOPPING)
-    else:
+    if rounds is None and stopping is not None:
         train = dataset(stopping[0])
-        stop = lightgbm.early_stopping(_PATIENCE, verbose=False)
+        smoothed = _SMOOTHED_ROUNDS if stop_by == "ap_smoothed" else 1
         booster = lightgbm.train(
-            parameters, train, _MOST_ROUNDS, valid_sets=[dataset(stopping[1], train)], callbacks=[stop]
+            chosen if stop_by == "log_loss" else chosen | {"metric": "None"},
+            train,
+            _MOST_ROUNDS,
+            valid_sets=[dataset(stopping[1], train)],
+            feval=None if stop_by == "log_loss" else _running_average_precision(smoothed),
+            callbacks=[lightgbm.early_stopping(_PATIENCE, verbose=False)],
         )
-    return Boosting.from_bytes(booster.model_to_string(num_iteration=booster.best_iteration or -1).encode())
+        # The mean of the last rounds belongs to the one in their middle.
+        rounds = max(1, booster.best_iteration - smoothed // 2)
+        if not refit:
+            return Boosting.from_bytes(booster.model_to_string(num_iteration=rounds).encode())
+    booster = lightgbm.train(chosen, dataset(slice(None)), rounds or _ROUNDS_WITHOUT_STOPPING)
+    return Boosting.from_bytes(booster.model_to_string().encode())
+
+
+def _running_average_precision(rounds: int) -> Callable[[_Array, Any], tuple[str, float, bool]]:
+    """Return an evaluation function of LightGBM: the mean average precision of the last `rounds` rounds."""
+    values: list[float] = []
+
+    def evaluate(scores: _Array, data: Any) -> tuple[str, float, bool]:
+        weight = data.get_weight()
+        values.append(float(average_precision(scores, data.get_label(), sample_weight=weight)))
+        return "average precision", float(np.mean(values[-rounds:])), True
+
+    return evaluate
 
 
 @dataclass(frozen=True)
