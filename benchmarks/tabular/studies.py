@@ -157,17 +157,17 @@ def _run_variants(study: Study, tables: Sequence[str], resplit: int, *, name: st
                 )
 
 
-def _run_alignment(study: Study, tables: Sequence[str], resplit: int) -> None:
+def _run_alignment(study: Study, tables: Sequence[str], resplit: int, *, name: str, members: Sequence[str]) -> None:
     """Compare alignment by fold with none for log-loss members: each alone, and the blend of all."""
     for table in tables:
-        if study.has(study="alignment", table=table, resplit=resplit, setting="blend, none"):
+        if study.has(study=name, table=table, resplit=resplit, setting="blend, none"):
             continue
-        found = {name: study.scores(table, resplit, None, name, member) for name, member in MEMBERS.items()}
+        found = {each: study.scores(table, resplit, None, each, MEMBERS[each]) for each in members}
         split = next(iter(found.values()))[0]
-        scores = {name: each for name, (_, each) in found.items()}
+        scores = {each: own for each, (_, own) in found.items()}
         for setting, held_out, test in aligned_scores(scores, split.train_labels):
             study.add(
-                study="alignment",
+                study=name,
                 table=table,
                 resplit=resplit,
                 positives=None,
@@ -233,7 +233,10 @@ def _run_groups(study: Study, tables: Sequence[str], resplit: int) -> None:  # n
 
 ALL_STUDIES: dict[str, Callable[[Study, Sequence[str], int], None]] = {
     **{name: partial(_run_variants, name=name) for name in VARIANTS},
-    "alignment": _run_alignment,
+    "alignment": partial(
+        _run_alignment, name="alignment", members=[name for name in MEMBERS if not name.startswith("mlp")]
+    ),
+    "alignment with networks": partial(_run_alignment, name="alignment with networks", members=list(MEMBERS)),
     "groups": _run_groups,
 }
 """Studies by name."""
@@ -244,8 +247,8 @@ def summary(lines: Sequence[Mapping[str, Any]]) -> str:
     parts = [f"# Studies on the development tables\n\nStopping rules: {', '.join(STOPPING_RULES)}."]
     for name in ALL_STUDIES:
         own = [line for line in lines if line["study"] == name]
-        for positives in sorted({line["positives"] for line in own}, key=lambda each: (each is None, each)):
-            parts.append(_summary_table(name, positives, [line for line in own if line["positives"] == positives]))
+        sizes = sorted({line["positives"] for line in own}, key=lambda each: (each is None, each))
+        parts += [_summary_table(name, size, [line for line in own if line["positives"] == size]) for size in sizes]
     return "\n\n".join(parts) + "\n"
 
 
