@@ -1,4 +1,4 @@
-"""Raw scores of single members on every fold, kept on disk so that alignment and blends can be studied without refits."""
+"""Raw scores of single members on every fold, kept on disk for studies of alignment and blends."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class MemberScores:
     test: _Array
     seconds: float
 
-    def aligned(self, shared: bool) -> tuple[_Array, _Array]:
+    def aligned(self, by_fold: bool) -> tuple[_Array, _Array]:
         """Return cross-fitted scores (n,) and test scores (m,), by each fold's location and scale or as they are."""
         held_out, test = self.held_out.copy(), self.test.copy()
         for number in range(len(test)):
             own = self.fold == number
-            location, scale = (0.0, 1.0) if shared else (self.held_out[own].mean(), self.held_out[own].std() or 1.0)
+            location, scale = (self.held_out[own].mean(), self.held_out[own].std() or 1.0) if by_fold else (0.0, 1.0)
             held_out[own] = (held_out[own] - location) / scale
             test[number] = (test[number] - location) / scale
         return held_out, test.mean(0)
