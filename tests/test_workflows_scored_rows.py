@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from small_files import read_csv
 
 from apmax.folders import FolderError
 from apmax.metrics import average_precision
 from apmax.workflows import ScoredRows, load_scored_rows
 from apmax.workflows.scored_rows import save_scored_rows
+from small_files import read_csv
 
 
 def test_a_folder_has_the_scores_that_its_results_were_computed_from(client_folder):
