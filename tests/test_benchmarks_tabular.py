@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+
 from references import average_precision as reference_ap
 
 pytest.importorskip("lightgbm")

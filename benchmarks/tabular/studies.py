@@ -72,9 +72,7 @@ STOPPING: dict[str, Member] = {
     "ap": _boosting(stop_by="ap"),
     "ap_smoothed": _boosting(stop_by="ap_smoothed"),
     "log_loss, refit": _boosting(stop_by="log_loss", refit=True),
-    "ap_smoothed, refit": _boosting(stop_by="ap_smoothed", refit=True),
     "100 rounds": _boosting(rounds=100),
-    "300 rounds": _boosting(rounds=300),
 }
 """Stopping rules of gbdt; the first is the base of comparison."""
 BOOSTING: dict[str, Member] = {
