@@ -19,6 +19,7 @@ from apmax.blend import fit_blend
 from apmax.committee import MEMBERS, Member
 from apmax.committee.members import FoldData
 from apmax.committee.trees import STOPPING_RULES
+from apmax.data import k_fold
 from apmax.metrics import average_precision
 from benchmarks.tabular.crossfits import MemberScores, cached_scores, cross_fit, keep_positives
 from benchmarks.tabular.report import bootstrap_means, markdown_table
@@ -67,12 +68,29 @@ def _boosting(**options: Any) -> Member:
     return replace(MEMBERS["gbdt"], fit=partial(MEMBERS["gbdt"].fit, **options))
 
 
+def _fit_by_inner_folds(data: FoldData, folds: int = 3) -> Any:
+    """Fit gbdt with the number of rounds at which the mean log-loss over inner folds is least."""
+    import lightgbm
+
+    parameters = {"objective": "binary", "learning_rate": 0.05, "seed": data.seed, "deterministic": True}
+    found = lightgbm.cv(
+        parameters | {"force_row_wise": True, "num_threads": 1, "verbosity": -1},
+        lightgbm.Dataset(data.matrix, data.labels),
+        1000,
+        folds=k_fold(data.labels, folds, seed=data.seed),
+        callbacks=[lightgbm.early_stopping(50, verbose=False)],
+    )
+    return MEMBERS["gbdt"].fit(data, rounds=len(found["valid binary_logloss-mean"]))  # type: ignore[call-arg]
+
+
 STOPPING: dict[str, Member] = {
     "log_loss": _boosting(stop_by="log_loss"),
     "ap": _boosting(stop_by="ap"),
     "ap_smoothed": _boosting(stop_by="ap_smoothed"),
     "log_loss, refit": _boosting(stop_by="log_loss", refit=True),
+    "log_loss of 3 inner folds, refit": replace(MEMBERS["gbdt"], fit=_fit_by_inner_folds),
     "100 rounds": _boosting(rounds=100),
+    "200 rounds": _boosting(rounds=200),
 }
 """Stopping rules of gbdt; the first is the base of comparison."""
 BOOSTING: dict[str, Member] = {
@@ -80,7 +98,7 @@ BOOSTING: dict[str, Member] = {
     "min_child_samples 5": _boosting(parameters={"min_child_samples": 5}),
     "15 leaves": _boosting(parameters={"num_leaves": 15}),
     "sub-sampled": _boosting(parameters=_SUBSAMPLED),
-    "sub-sampled, 300 rounds": _boosting(rounds=300, parameters=_SUBSAMPLED),
+    "sub-sampled with 300 rounds": _boosting(rounds=300, parameters=_SUBSAMPLED),
     "lambda_l2 5": _boosting(parameters={"lambda_l2": 5.0}),
 }
 FORESTS: dict[str, Member] = {
@@ -281,4 +299,4 @@ def _base(setting: str, settings: Sequence[str]) -> str:
     if setting.endswith(", by fold"):
         return setting
     plain = setting.split(",")[0]
-    return plain if plain in settings else settings[0]
+    return plain if plain in settings and (plain != setting or plain in MEMBERS) else settings[0]
