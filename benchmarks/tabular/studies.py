@@ -84,23 +84,25 @@ def _fit_by_inner_folds(data: FoldData, folds: int = 3) -> Any:
 
 
 STOPPING: dict[str, Member] = {
-    "log_loss": _boosting(stop_by="log_loss"),
-    "ap": _boosting(stop_by="ap"),
-    "ap_smoothed": _boosting(stop_by="ap_smoothed"),
-    "log_loss, refit": _boosting(stop_by="log_loss", refit=True),
+    "log_loss": _boosting(least_rounds=1, refit=False),
+    "ap": _boosting(stop_by="ap", least_rounds=1, refit=False),
+    "ap_smoothed": _boosting(stop_by="ap_smoothed", least_rounds=1, refit=False),
+    "log_loss, refit": _boosting(least_rounds=1),
+    "log_loss, refit, at least 100 rounds": _boosting(least_rounds=100),
     "log_loss of 3 inner folds, refit": replace(MEMBERS["gbdt"], fit=_fit_by_inner_folds),
     "100 rounds": _boosting(rounds=100),
     "200 rounds": _boosting(rounds=200),
 }
 """Stopping rules of gbdt; the first is the base of comparison."""
 BOOSTING: dict[str, Member] = {
-    "gbdt": _boosting(stop_by="log_loss"),
+    "gbdt": MEMBERS["gbdt"],
     "min_child_samples 5": _boosting(parameters={"min_child_samples": 5}),
     "15 leaves": _boosting(parameters={"num_leaves": 15}),
     "sub-sampled": _boosting(parameters=_SUBSAMPLED),
-    "sub-sampled with 300 rounds": _boosting(rounds=300, parameters=_SUBSAMPLED),
+    "learning rate 0.1": _boosting(parameters={"learning_rate": 0.1}),
     "lambda_l2 5": _boosting(parameters={"lambda_l2": 5.0}),
 }
+"""Settings of gbdt with its default stopping."""
 FORESTS: dict[str, Member] = {
     "trees": MEMBERS["trees"],
     "trees, 300": _forest("trees", n_estimators=300),
