@@ -126,7 +126,7 @@ def fit_boosting(
             train,
             _MOST_ROUNDS,
             valid_sets=[dataset(stopping[1], train)],
-            feval=None if stop_by == "log_loss" else _running_average_precision(smoothed),
+            feval=None if stop_by == "log_loss" else running_average_precision(smoothed),
             callbacks=[lightgbm.early_stopping(_PATIENCE, verbose=False)],
         )
         # The mean of the last rounds belongs to the one in their middle.
@@ -137,7 +137,7 @@ def fit_boosting(
     return Boosting.from_bytes(booster.model_to_string().encode())
 
 
-def _running_average_precision(rounds: int) -> Callable[[_Array, Any], tuple[str, float, bool]]:
+def running_average_precision(rounds: int) -> Callable[[_Array, Any], tuple[str, float, bool]]:
     """Return an evaluation function of LightGBM: the mean average precision of the last `rounds` rounds."""
     values: list[float] = []
 
