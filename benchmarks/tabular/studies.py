@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apmax.blend import fit_blend
+from apmax.blend import METHODS, fit_blend
 from apmax.committee import MEMBERS, Member
 from apmax.committee.members import FoldData
 from apmax.committee.trees import STOPPING_RULES
@@ -31,6 +31,7 @@ POSITIVES = (10, 30, 100, None)
 """Training positives of the study of stopping rules; None for all."""
 LOG_LOSS_MEMBERS = ("gbdt", "forest", "trees", "linear_ce", "mlp_ce")
 """Members whose scores are log-odds, and might do without alignment."""
+WITHOUT_NETWORKS = tuple(name for name in MEMBERS if not name.startswith("mlp"))
 _SUBSAMPLED = {"bagging_fraction": 0.8, "bagging_freq": 1, "feature_fraction": 0.6}
 
 
@@ -207,6 +208,28 @@ def aligned_scores(scores: Mapping[str, MemberScores], labels: _Array) -> Iterat
         yield f"blend, {setting}", blend.score(held_out), blend.score(test)
 
 
+def _run_blends(study: Study, tables: Sequence[str], resplit: int) -> None:
+    """Compare the methods of blending by the number of positives, without networks."""
+    for table in tables:
+        for positives in (10, 30, None):
+            place = {"study": "blends", "table": table, "resplit": resplit, "positives": positives}
+            few = positives is not None and load_table_split(table, resplit).train_labels.sum() <= positives
+            if few or study.has(**place, setting="mean"):
+                continue
+            found = [study.scores(table, resplit, positives, name, MEMBERS[name]) for name in WITHOUT_NETWORKS]
+            split, aligned = found[0][0], [each.aligned(by_fold=True) for _, each in found]
+            held_out, test = (np.stack([each[part] for each in aligned], 1) for part in (0, 1))
+            blends = {name: fit_blend(held_out, split.train_labels, method=name) for name in (*METHODS, "auto")}
+            mean = np.full(len(found), 1 / len(found))
+            for setting, blend in [*blends.items(), ("mean", replace(blends["greedy"], weights=mean))]:
+                study.add(
+                    **place,
+                    setting=setting,
+                    crossfit_ap=float(average_precision(blend.score(held_out), split.train_labels)),
+                    test_ap=float(average_precision(blend.score(test), split.test_labels)),
+                )
+
+
 def grouped_split(seed: int, groups: int = 30, size: int = 200, spread: float = 1.0) -> tuple[TableSplit, _Array]:
     """Return rows of groups that differ in prevalence, new groups for the test, and the group of each training row.
 
@@ -251,9 +274,8 @@ def _run_groups(study: Study, tables: Sequence[str], resplit: int) -> None:  # n
 
 ALL_STUDIES: dict[str, Callable[[Study, Sequence[str], int], None]] = {
     **{name: partial(_run_variants, name=name) for name in VARIANTS},
-    "alignment": partial(
-        _run_alignment, name="alignment", members=[name for name in MEMBERS if not name.startswith("mlp")]
-    ),
+    "alignment": partial(_run_alignment, name="alignment", members=WITHOUT_NETWORKS),
+    "blends": _run_blends,
     "alignment with networks": partial(_run_alignment, name="alignment with networks", members=list(MEMBERS)),
     "groups": _run_groups,
 }
@@ -290,7 +312,8 @@ def _summary_table(name: str, positives: Any, lines: Sequence[Mapping[str, Any]]
         low, high = np.quantile(bootstrap_means(by_table), [0.025, 0.975])
         above = f"{sum(each > 0 for each in by_table)} of {len(tables)}"
         rows.append([setting, *means, f"{np.mean(by_table):+.4f}", f"{low:+.4f} to {high:+.4f}", above])
-    what = {"stopping": f", {positives or 'all'} positives", "groups": f", spread {positives}"}.get(name, "")
+    what = f", {positives or 'all'} positives" if name in ("stopping", "blends") else ""
+    what = f", spread {positives}" if name == "groups" else what
     return f"## {name}{what}\n\n{len(shared)} splits of {len(tables)} tables.\n\n{markdown_table(rows)}"
 
 
