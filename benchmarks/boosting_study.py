@@ -3,16 +3,17 @@
     APMAX_DATA=... python -m benchmarks.boosting_study --out results/boosting/study.jsonl
     python -m benchmarks.boosting_study --out results/boosting/study.jsonl --markdown
 
-Of every table 30 % of the rows are the test rows of a resplit. An objective tries the same four settings of the trees
-(learning rate, leaves and sub-sampling, a half of the full factorial) with the same number of rounds on two thirds of the
-training rows; average precision on the other third chooses the setting and the number of rounds, a multiple of ten. The
-choice is fitted to all training rows and scored once. One json line for each table, resplit and objective; lines
-that are there are not computed again.
+Of every table 30 % of the rows are the test rows of a resplit. Every objective tries the same eight settings of the
+trees (learning rate, leaves, sub-sampling) with the same number of rounds on three folds of the training rows. The mean
+average precision of the rows left out chooses the setting and the number of rounds, a multiple of ten; the choice is
+fitted to all training rows and scored once. One json line for each table, resplit and objective; lines that are there
+are not computed again.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -26,7 +27,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from apmax.data import split_stratified
+from apmax.data import k_fold, split_stratified
 from apmax.integrations.lightgbm import APObjective
 from apmax.metrics import average_precision
 
@@ -45,15 +46,21 @@ TABLES = (
 )
 THINNED = {"satellite": 0.02}
 """Tables of which positives are removed until this share is left."""
-RESPLITS, ROUNDS, EARLY, STEP = 3, 200, 25, 10
-SETTINGS: tuple[dict[str, Any], ...] = (
-    {"learning_rate": 0.1, "num_leaves": 31},
-    {"learning_rate": 0.1, "num_leaves": 7, "bagging_fraction": 0.5, "bagging_freq": 1, "feature_fraction": 0.8},
-    {"learning_rate": 0.03, "num_leaves": 31, "bagging_fraction": 0.5, "bagging_freq": 1, "feature_fraction": 0.8},
-    {"learning_rate": 0.03, "num_leaves": 7},
+RESPLITS, FOLDS, ROUNDS, EARLY, STEP = 3, 3, 200, 25, 10
+SUB_SAMPLING = {"bagging_fraction": 0.5, "bagging_freq": 1, "feature_fraction": 0.8}
+SETTINGS: tuple[dict[str, Any], ...] = tuple(
+    {"learning_rate": rate, "num_leaves": leaves, **sampling}
+    for rate, leaves, sampling in itertools.product((0.03, 0.1), (7, 31), ({}, SUB_SAMPLING))
 )
-OBJECTIVES = ("log-loss", "AP", "log-loss, then AP")
-"""Names of the rows; the last has log-loss in its first `EARLY` rounds. Each has `ROUNDS` rounds in all."""
+OBJECTIVES: dict[str, tuple[int, APObjective | None]] = {
+    "log-loss": (ROUNDS, None),
+    "AP": (0, APObjective()),
+    "log-loss, then AP": (EARLY, APObjective()),
+    "AP, damping 0.01": (0, APObjective(damping=0.01)),
+    "AP, damping 1": (0, APObjective(damping=1.0)),
+}
+"""Rounds of log-loss at the beginning, and the objective of all others."""
+BASE = "log-loss"
 
 _Array = NDArray[Any]
 
@@ -79,12 +86,9 @@ def fit(objective: str, features: _Array, labels: _Array, setting: dict[str, Any
         data = lightgbm.Dataset(features, labels, free_raw_data=False)
         return lightgbm.train({**shared, "objective": by}, data, rounds, init_model=start)
 
-    if objective == "log-loss":
-        return train("binary", rounds)
-    if objective == "AP":
-        return train(APObjective(), rounds)
-    first = train("binary", min(rounds, EARLY))
-    return first if rounds <= EARLY else train(APObjective(), rounds - EARLY, first)
+    early, later = OBJECTIVES[objective]
+    booster = train("binary", min(rounds, early)) if early else None
+    return booster if booster is not None and rounds <= early else train(later, rounds - early, booster)
 
 
 def staged_ap(booster: lightgbm.Booster, features: _Array, labels: _Array) -> list[float]:
@@ -100,11 +104,11 @@ def run_cell(features: _Array, labels: _Array, objective: str, resplit: int) -> 
     """Return the choice by inner validation and its average precision on the test rows."""
     began = time.process_time()
     train, test = split_stratified(labels, 0.3, seed=resplit)
-    inner, valid = (train[rows] for rows in split_stratified(labels[train], 1 / 3, seed=resplit))
-    found = [
-        staged_ap(fit(objective, features[inner], labels[inner], setting, ROUNDS), features[valid], labels[valid])
-        for setting in SETTINGS
-    ]
+    found = np.zeros((len(SETTINGS), ROUNDS // STEP))
+    for inner, valid in k_fold(labels[train], FOLDS, seed=resplit):
+        for number, setting in enumerate(SETTINGS):
+            booster = fit(objective, features[train[inner]], labels[train[inner]], setting, ROUNDS)
+            found[number] += np.array(staged_ap(booster, features[train[valid]], labels[train[valid]])) / FOLDS
     number, step = np.unravel_index(np.argmax(found), np.shape(found))
     rounds = STEP * (int(step) + 1)
     booster = fit(objective, features[train], labels[train], SETTINGS[number], rounds)
@@ -112,7 +116,7 @@ def run_cell(features: _Array, labels: _Array, objective: str, resplit: int) -> 
     return {
         "setting": int(number),
         "rounds": rounds,
-        "valid": found[number][step],
+        "valid": float(found[number, step]),
         "test": float(average_precision(scores, labels[test])),
         "seconds": round(time.process_time() - began, 2),
     }
@@ -124,32 +128,32 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield a Markdown table: mean test AP of each objective, and paired differences to log-loss."""
+    """Yield a Markdown table: mean test AP by log-loss, and the paired difference of each other objective to it."""
     values = {(line["table"], line["resplit"], line["objective"]): line["test"] for line in lines}
-    yield (
-        f"| table | resplits | {' | '.join(OBJECTIVES)} | "
-        + " | ".join(f"{o} − log-loss" for o in OBJECTIVES[1:])
-        + " |"
-    )
-    yield "|---|---|" + "---|" * (2 * len(OBJECTIVES) - 1)
-    means: list[list[float]] = []
+    others = [name for name in OBJECTIVES if name != BASE and any(name == line["objective"] for line in lines)]
+    yield f"| table | resplits | {BASE} | {' | '.join(others)} |"
+    yield "|---|---|---|" + "---|" * len(others)
+    means: dict[str, list[float]] = {name: [] for name in others}
     for table in TABLES:
-        resplits = [r for r in range(RESPLITS) if all((table, r, o) in values for o in OBJECTIVES)]
-        if not resplits:
+        base = {r: values[table, r, BASE] for r in range(RESPLITS) if (table, r, BASE) in values}
+        if not base:
             continue
-        of = {o: np.array([values[table, r, o] for r in resplits]) for o in OBJECTIVES}
-        gains = [of[o] - of[OBJECTIVES[0]] for o in OBJECTIVES[1:]]
-        means.append([float(gain.mean()) for gain in gains])
-        cells = [f"{of[o].mean():.3f}" for o in OBJECTIVES] + [
-            f"{gain.mean():+.3f}" + (f" ± {gain.std(ddof=1) / len(gain) ** 0.5:.3f}" if len(gain) > 1 else "")
-            for gain in gains
-        ]
-        yield f"| {table} | {len(resplits)} | {' | '.join(cells)} |"
-    if len(means) > 1:
-        mean, error = np.mean(means, 0), np.std(means, 0, ddof=1) / len(means) ** 0.5
-        cells = [f"{m:+.3f} ± {e:.3f}, above in {sum(row[i] > 0 for row in means)} of {len(means)}"
-                 for i, (m, e) in enumerate(zip(mean, error, strict=True))]  # fmt: skip
-        yield f"| mean of the tables | | | | | {' | '.join(cells)} |"
+        cells = [f"{np.mean(list(base.values())):.3f}"]
+        for name in others:
+            gain = np.array([values[table, r, name] - value for r, value in base.items() if (table, r, name) in values])
+            if len(gain) < len(base):
+                cells.append("")
+                continue
+            means[name].append(float(gain.mean()))
+            error = f" ± {gain.std(ddof=1) / len(gain) ** 0.5:.3f}" if len(gain) > 1 else ""
+            cells.append(f"{gain.mean():+.3f}{error}")
+        yield f"| {table} | {len(base)} | {' | '.join(cells)} |"
+    cells = []
+    for gains in means.values():
+        error = np.std(gains, ddof=1) / len(gains) ** 0.5
+        above = sum(gain > 0 for gain in gains)
+        cells.append(f"{np.mean(gains):+.3f} ± {error:.3f}, above in {above} of {len(gains)}")
+    yield f"| mean of the tables | | | {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -157,6 +161,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="file of json lines")
     parser.add_argument("--tables", nargs="+", default=TABLES, choices=TABLES)
+    parser.add_argument("--objectives", nargs="+", default=list(OBJECTIVES), choices=OBJECTIVES)
     parser.add_argument("--markdown", action="store_true", help="print the table of results and compute nothing")
     options = parser.parse_args()
     if options.markdown:
@@ -168,7 +173,7 @@ def main() -> None:
     for resplit in range(RESPLITS):
         for table in options.tables:
             features, labels = read_table(table)
-            for objective in OBJECTIVES:
+            for objective in options.objectives:
                 if (table, resplit, objective) in done:
                     continue
                 line = {"table": table, "resplit": resplit, "objective": objective}
