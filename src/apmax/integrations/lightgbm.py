@@ -5,7 +5,7 @@
 
     booster = lightgbm.train({"objective": APObjective()}, train, valid_sets=[valid], feval=lightgbm_average_precision)
     model = lightgbm.LGBMClassifier(objective=APObjective())
-    model.fit(X, y, sample_weight=w, eval_set=[(X_valid, y_valid)], eval_metric=lightgbm_average_precision)
+    model.fit(X, y, sample_weight=w)  # to stop early: eval_metric=lightgbm_average_precision
     scores = model.predict(X, raw_score=True)
 
 The metric also serves other objectives, whose probabilities it ranks by. A saved booster needs no apmax to load.
