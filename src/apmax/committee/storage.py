@@ -24,7 +24,7 @@ from apmax.blend import Blend
 from apmax.committee.crossfit import Committee, FitResult, FitTask, FoldModels
 from apmax.committee.features import FEATURE_FORMATS
 from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, LossVerdict
-from apmax.committee.members import MEMBERS, Member
+from apmax.committee.members import EFFORTS, Member, find_members
 from apmax.data.archives import npz_content, read_npz
 from apmax.folders import FolderError, Manifest, read_manifest, write_atomic, write_manifest
 from apmax.metrics import Difference, Interval
@@ -65,7 +65,15 @@ def save_committee(folder: str | os.PathLike[str], committee: Committee) -> None
     Raises:
         ValueError: A member is a user's own estimator, which cannot be saved without pickle.
     """
-    place = Path(folder)
+    write_manifest(Path(folder), write_committee(Path(folder), committee), kind=COMMITTEE_KIND)
+
+
+def write_committee(folder: Path, committee: Committee) -> list[str]:
+    """Write the files of a committee without a manifest, and return their names.
+
+    Raises:
+        ValueError: A member is a user's own estimator, which cannot be saved without pickle.
+    """
     contents = {
         _member_file(name, number, member.suffix): fold.members[name].to_bytes()
         for name, member in committee.table.items()
@@ -75,6 +83,7 @@ def save_committee(folder: str | os.PathLike[str], committee: Committee) -> None
     table = {
         "version": _VERSION,
         "members": list(committee.table),
+        "effort": max((member.effort for member in committee.table.values()), key=EFFORTS.index),
         "features": formats[type(committee.folds[0].features)],  # type: ignore[index]
         "folds": [
             {"features": fold.features.to_table(), "location": dict(fold.location), "scale": dict(fold.scale)}
@@ -86,9 +95,9 @@ def save_committee(folder: str | os.PathLike[str], committee: Committee) -> None
     }
     contents[CONTENT_FILE] = (json.dumps(table, indent=1) + "\n").encode()
     for name, content in contents.items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(place / name, content)
-    write_manifest(place, contents, kind=COMMITTEE_KIND)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / name, content)
+    return list(contents)
 
 
 def load_committee(folder: str | os.PathLike[str]) -> Committee:
@@ -102,19 +111,28 @@ def load_committee(folder: str | os.PathLike[str]) -> Committee:
     """
     manifest = read_manifest(folder, kind=COMMITTEE_KIND)
     manifest.verify()
+    return read_committee(manifest)
+
+
+def read_committee(manifest: Manifest) -> Committee:
+    """Return the committee in the files of a manifest, each compared with its checksum.
+
+    Raises:
+        FolderError: A file is missing, damaged, of another program or of a newer apmax.
+    """
     try:
         return _parse(manifest)
     except FolderError:
         raise
     except (KeyError, TypeError, ValueError) as error:
-        raise FolderError(f"{folder} does not hold a committee of this apmax: {error}") from None
+        raise FolderError(f"{manifest.folder} does not hold a committee of this apmax: {error}") from None
 
 
 def _parse(manifest: Manifest) -> Committee:
     table = json.loads(manifest.read(CONTENT_FILE))
     if table["version"] != _VERSION:
         raise ValueError(f"its format is {table['version']}, this apmax reads {_VERSION}")
-    members = {name: MEMBERS[name] for name in table["members"]}
+    members = find_members(table["members"], effort=table["effort"])
     encoding = FEATURE_FORMATS[table["features"]]
     folds = []
     for number, entry in enumerate(table["folds"]):
