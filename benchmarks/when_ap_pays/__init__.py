@@ -1,1 +1,1 @@
-"""Controlled study of when training by average precision pays: problems of known distribution, many methods, one page."""
+"""Controlled study of when training by average precision pays, on problems of known distribution."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -148,40 +148,44 @@ def cell_methods(cell: Cell) -> list[str]:
 
 def plan() -> Iterator[tuple[Cell, int]]:
     """Yield cells and seeds, the most useful first: the map, then one factor at a time, then more seeds of both."""
-    tops, models = ("nonlinear", "linear", "opposed", "smooth"), ("linear", "wide", "narrow", "medium")
-    base = [Cell(top, model) for model in models for top in tops]
+    tops = ("nonlinear", "linear", "opposed", "smooth")
+    base = {model: [Cell(top, model) for top in tops] for model in MODELS}
+    simple = [*base["linear"], *base["medium"]]
     groups = [Cell("groups", model, clusters=2) for model in ("linear", "medium")]
-    factors: list[dict[str, Any]] = [
-        {"steps": 2400},
-        {"rows": 1_000, "prevalence": 0.05},
-        {"rows": 100_000},
+    small: list[dict[str, Any]] = [
         {"prevalence": 0.2},
-        {"prevalence": 0.005},
         {"noise": 0.2},
+        {"rows": 1_000, "prevalence": 0.05},
+        {"prevalence": 0.005},
         {"clusters": 1},
         {"clusters": 10},
-        {"rows": 100_000, "prevalence": 0.001},
     ]
-    single = [
-        replace(Cell(top, model), **factor)
-        for factor in factors
-        for top in ("nonlinear", "opposed")
-        for model in ("linear", "medium")
-    ]
-    for cells, seeds in (
-        (base, range(3)),
+    large: list[dict[str, Any]] = [{"steps": 2400}, {"rows": 100_000}, {"rows": 100_000, "prevalence": 0.001}]
+    phases = [
+        (simple, range(3)),
+        (base["wide"], range(3)),
         (groups, range(3)),
-        (single, range(3)),
-        (base, range(3, 6)),
-        (groups, range(3, 6)),
-        (single, range(3, 6)),
-        ([Cell(top, model, rows=100_000) for model in models for top in tops], range(3)),
-        (base, range(6, 10)),
-        ([replace(Cell(top, "wide"), **factor) for factor in factors for top in tops[:3]], range(3)),
-    ):
+        (_vary(small, tops[:1]), range(3)),
+        (base["narrow"], range(3)),
+        (_vary(large, tops[:1]), range(3)),
+        ([*simple, *groups, *base["wide"], *base["narrow"]], range(3, 6)),
+        (_vary([*small, *large], tops[2:3]), range(3)),
+        (_vary([*small, *large], tops[:1]), range(3, 6)),
+        ([cell for cells in base.values() for cell in cells], range(6, 10)),
+        (_vary([*small, *large], tops[1:2]), range(3)),
+        (_vary([*small, *large], tops, models=("wide",)), range(3)),
+    ]
+    for cells, seeds in phases:
         for seed in seeds:
             for cell in cells:
                 yield cell, seed
+
+
+def _vary(
+    factors: list[dict[str, Any]], tops: Sequence[str], models: Sequence[str] = ("linear", "medium")
+) -> list[Cell]:
+    """Return the cells in which one factor differs from the map."""
+    return [replace(Cell(top, model), **factor) for factor in factors for top in tops for model in models]
 
 
 def _group_values(scores: np.ndarray[Any, Any], rows: Rows) -> dict[str, list[float]]:
