@@ -27,6 +27,7 @@ RATES = (0.001, 0.005, 0.025)
 STRENGTHS = (0.01, 1.0, 100.0)
 _LEAST_EPOCHS, _BATCH, _NUM_POS, _EMA = 4, 256, 32, 0.99
 _VALID_SHARE = 0.25
+_PHASES_BEFORE_RECIPE = 3
 
 
 class Parts(NamedTuple):
@@ -63,11 +64,11 @@ def _gradient_stage(
     negatives = len(rows.labels) - positives
     batches = -(-len(rows.labels) // _BATCH)
     steps = max(steps, _LEAST_EPOCHS * batches)
-    if sampler == "positive":
+    if sampler != "shuffle":
         batches = -(-negatives // (_BATCH - num_pos))
     return Stage(
         loss=loss,
-        epochs=round(steps / batches),
+        epochs=max(2, round(steps / batches)),
         optimizer=Optimizer(lr=rate),
         schedule=Schedule(name="cosine"),
         sampler=Sampler(name=sampler, batch_size=_BATCH, num_pos=num_pos),
@@ -96,15 +97,27 @@ def _network_score(model: nn.Module) -> Callable[[np.ndarray[Any, Any]], np.ndar
     return lambda features: predict(model, TensorDataset(_tensor(features))).numpy()
 
 
-def _fit_stage(loss: dict[str, float], sampler: str, *, ema: float | None) -> Callable[..., list[Choice]]:
-    """Return the function that trains one stage at every rate."""
+def _fit_stages(
+    loss: dict[str, float], sampler: str, *, ema: float | None = _EMA, after_ce: bool = False
+) -> Callable[..., list[Choice]]:
+    """Return the function that trains by a loss at every rate; with `after_ce` only in the second half of the steps.
+
+    The first half is then averaged cross-entropy. Its best epoch is where the second half begins, but not a candidate.
+    """
 
     def fit(cell: Cell, parts: Parts, seed: int) -> list[Choice]:
         choices = []
         for rate in RATES:
             stage = _gradient_stage(loss, sampler, rate, parts.train, steps=cell.steps, ema=ema)
+            stages = (stage,)
+            if after_ce:
+                first = _gradient_stage({"ce": 1.0}, "shuffle", rate, parts.train, steps=cell.steps, ema=ema)
+                stages = (
+                    replace(first, epochs=first.epochs // 2),
+                    replace(stage, epochs=stage.epochs // 2, keep=False),
+                )
             try:
-                valid, model = _train(cell, parts, seed, (stage,))
+                valid, model = _train(cell, parts, seed, stages)
             except DivergedError:
                 continue
             choices.append(Choice(rate, valid, _network_score(model)))
@@ -131,23 +144,25 @@ def _fit_logistic(_: Cell, parts: Parts, __: int) -> list[Choice]:
 
 
 METHODS: dict[str, Callable[..., list[Choice]]] = {
-    "ce": _fit_stage({"ce": 1.0}, "shuffle", ema=None),
-    "ce_averaged": _fit_stage({"ce": 1.0}, "shuffle", ema=_EMA),
+    "ce": _fit_stages({"ce": 1.0}, "shuffle", ema=None),
+    "ce_averaged": _fit_stages({"ce": 1.0}, "shuffle"),
     "logistic": _fit_logistic,
-    "ap": _fit_stage({"ap": 1.0}, "positive", ema=_EMA),
-    "ap_ce": _fit_stage({"ap": 1.0, "ce": 1.0}, "positive", ema=_EMA),
+    "ce_mined": _fit_stages({"ce": 1.0}, "mined", after_ce=True),
+    "ap": _fit_stages({"ap": 1.0}, "positive"),
+    "ap_ce": _fit_stages({"ap": 1.0, "ce": 1.0}, "positive"),
     "ap_exact": _fit_exact,
+    "ce_then_ap": _fit_stages({"ap": 1.0, "ce": 1.0}, "positive", after_ce=True),
 }
-"""Methods by name; "logistic" is for the linear model only."""
+"""Methods by name."""
 
 
-def cell_methods(cell: Cell) -> list[str]:
-    """Return the methods of a cell."""
-    return [name for name in METHODS if name != "logistic" or cell.model == "linear"]
+def _cell_methods(cell: Cell) -> list[str]:
+    """Return the methods that every phase runs; logistic regression is for the linear model."""
+    return [name for name in METHODS if name != "ce_then_ap" and (name != "logistic" or cell.model == "linear")]
 
 
-def plan() -> Iterator[tuple[Cell, int]]:
-    """Yield cells and seeds, the most useful first: the map, then one factor at a time, then more seeds of both."""
+def plan() -> Iterator[tuple[Cell, int, list[str]]]:
+    """Yield cells, seeds and methods, the most useful first: the map, then one factor at a time, then more seeds."""
     tops = ("nonlinear", "linear", "opposed", "smooth")
     base = {model: [Cell(top, model) for top in tops] for model in MODELS}
     simple = [*base["linear"], *base["medium"]]
@@ -175,10 +190,12 @@ def plan() -> Iterator[tuple[Cell, int]]:
         (_vary([*small, *large], tops[1:2]), range(3)),
         (_vary([*small, *large], tops, models=("wide",)), range(3)),
     ]
-    for cells, seeds in phases:
+    for number, (cells, seeds) in enumerate(phases):
         for seed in seeds:
             for cell in cells:
-                yield cell, seed
+                yield cell, seed, _cell_methods(cell)
+        if number == _PHASES_BEFORE_RECIPE:
+            yield from ((cell, seed, ["ce_then_ap"]) for seed in range(3) for cell in [*simple, *base["wide"]])
 
 
 def _vary(
@@ -247,8 +264,8 @@ def run_study(path: Path, *, seconds: float, origin: dict[str, str], report: Cal
     """Run what is missing in the order of `plan` and append it to `path`, until `seconds` have passed."""
     torch.set_num_threads(1)
     lines, end = read_lines(path), time.monotonic() + seconds
-    for cell, seed in plan():
-        missing = [method for method in cell_methods(cell) if (cell, seed, method) not in lines]
+    for cell, seed, methods in plan():
+        missing = [method for method in methods if (cell, seed, method) not in lines]
         if not missing:
             continue
         parts = load_parts(cell, seed)

@@ -158,7 +158,7 @@ def pool_folds(lines: Sequence[Mapping[str, Any]]) -> tuple[NDArray[np.float64],
 
 def pooled_methods(grid: ExperimentGrid, lines: Mapping[str, Mapping[str, Any]], base: str) -> list[PooledMethod]:
     """Return the pooled results of the methods that have all folds, of the first seed and the published settings."""
-    folds: dict[tuple[str, str, str], dict[str, Mapping[str, Any]]] = {}
+    folds: dict[tuple[str, str, str], dict[str | None, Mapping[str, Any]]] = {}
     for line in lines.values():
         splits = grid.data[line["data"]].splits
         # Each split's first seed is its number.
