@@ -178,10 +178,9 @@ def plan() -> Iterator[tuple[Cell, int, list[str]]]:
     large: list[dict[str, Any]] = [{"steps": 2400}, {"rows": 100_000}, {"rows": 100_000, "prevalence": 0.001}]
     phases = [
         (simple, range(3)),
-        (base["wide"], range(3)),
-        (groups, range(3)),
+        ([*base["narrow"], *groups], range(3)),
         (_vary(small, tops[:1]), range(3)),
-        (base["narrow"], range(3)),
+        (base["wide"], range(3)),
         (_vary(large, tops[:1]), range(3)),
         ([*simple, *groups, *base["wide"], *base["narrow"]], range(3, 6)),
         (_vary([*small, *large], tops[2:3]), range(3)),
