@@ -45,8 +45,8 @@ _TOP_LABELS = {
 _MODEL_LABELS = {
     "linear": "linear",
     "narrow": "MLP 16",
-    "medium": "MLP 64 × 64",
-    "wide": "MLP 256 × 256",
+    "medium": "MLP 2 × 64",
+    "wide": "MLP 2 × 256",
 }
 _BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#767676"
 
@@ -179,11 +179,12 @@ def count_sentences(summaries: Mapping[Cell, CellSummary]) -> list[str]:
         if not gains:
             continue
         best = [each["best_ap"] for each in gains]
+        above, surely = sum(each.difference > 0 for each in best), sum(each.low > 0 for each in best)
         text = (
-            f"{_MODEL_LABELS[model]}: the mean gain of AP over the best CE is above 0 in "
-            f"{sum(each.difference > 0 for each in best)} of {plural(len(best), 'cell')}; its 95 % interval "
-            f"is above 0 in {sum(each.low > 0 for each in best)}, below in {sum(each.high < 0 for each in best)}. The median of the "
-            f"mean gains is {_signed(median(each.difference for each in best))}"
+            f"{_MODEL_LABELS[model]}: the mean gain of AP over the best CE is above 0 in {above} of "
+            f"{plural(len(best), 'cell')}; its 95 % interval is above 0 in {surely}, below in "
+            f"{sum(each.high < 0 for each in best)}. The median of the mean gains is "
+            f"{_signed(median(each.difference for each in best))}"
         )
         mined = [each["ce_mined"] for each in gains if "ce_mined" in each]
         if mined:
