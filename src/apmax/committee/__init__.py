@@ -1,11 +1,18 @@
 """Committee: different models, cross-fitted, on one scale, joined by a blend."""
 
-from apmax.committee.crossfit import Committee, TrainingRows, fit_committee, number_of_folds
-from apmax.committee.features import ArrayFeatures, TableFeatures
+from apmax.committee.crossfit import Committee, TrainingRows, fit_committee, make_folds, number_of_folds
+from apmax.committee.features import ArrayFeatures, Features, TableFeatures
 from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, LossVerdict
 from apmax.committee.members import EFFORTS, MEMBERS, Member, find_members
 from apmax.committee.plan import CommitteePlan, plan_committee
-from apmax.committee.storage import load_committee, save_committee
+from apmax.committee.storage import (
+    load_committee,
+    load_results,
+    read_committee,
+    save_committee,
+    save_result,
+    write_committee,
+)
 from apmax.committee.tasks import FitProgress, FitResult, FitTask
 
 __all__ = [
@@ -14,6 +21,7 @@ __all__ = [
     "ArrayFeatures",
     "Committee",
     "CommitteePlan",
+    "Features",
     "FitProgress",
     "FitResult",
     "FitTask",
@@ -26,7 +34,12 @@ __all__ = [
     "find_members",
     "fit_committee",
     "load_committee",
+    "load_results",
+    "make_folds",
     "number_of_folds",
     "plan_committee",
+    "read_committee",
     "save_committee",
+    "save_result",
+    "write_committee",
 ]

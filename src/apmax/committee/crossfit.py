@@ -26,6 +26,7 @@ from apmax.committee.tasks import (
     FitTask,
     FoldRows,
     common_rounds,
+    one_thread_each,
     remaining_seconds,
     run_tasks,
     with_rows,
@@ -105,6 +106,8 @@ class Committee:
         blend: Weights of the members, in the order of `table`.
         calibration: From blended scores to log-odds.
         leaderboard: Cross-fitted average precision of members and blend, and the verdict.
+        cross_fitted: (n, members) aligned scores of the training rows by models that were not fitted to them, NaN
+            where a row has none; None after loading, as they are not saved.
     """
 
     table: Mapping[str, Member]
@@ -112,6 +115,7 @@ class Committee:
     blend: Blend
     calibration: PlattCurve
     leaderboard: Leaderboard
+    cross_fitted: _Array | None = field(default=None, compare=False, repr=False)
 
     def score(self, rows: Any, *, member: str | None = None, n_jobs: int | None = None) -> _Array:
         """Return the blended score of each row, or one member's.
@@ -389,8 +393,9 @@ def _join(
     scored = ~np.isnan(scores).any(1)
     seconds = {name: sum(result.seconds for (_, own), result in done.items() if own == name) for name in members}
     if len(set(rows.labels[scored].tolist())) < 2:
-        return _unscored_committee(members, fold_models, seconds, (*notes, _UNSCORED_NOTE))
-    blend = fit_blend(scores, rows.labels, sample_weight=rows.sample_weight, groups=rows.groups, seed=seed)
+        return _unscored_committee(members, fold_models, scores, seconds, (*notes, _UNSCORED_NOTE))
+    with one_thread_each():
+        blend = fit_blend(scores, rows.labels, sample_weight=rows.sample_weight, groups=rows.groups, seed=seed)
     blended = blend.score(scores[scored])
     calibration = fit_platt(blended, rows.labels[scored], rows.sample_weight[scored])
     leaderboard = make_leaderboard(
@@ -402,12 +407,13 @@ def _join(
         seconds=seconds,
         notes=notes,
     )
-    return Committee(dict(members), fold_models, blend, calibration, leaderboard)
+    return Committee(dict(members), fold_models, blend, calibration, leaderboard, scores)
 
 
 def _unscored_committee(
     members: Mapping[str, Member],
     fold_models: Sequence[FoldModels],
+    scores: _Array,
     seconds: Mapping[str, float],
     notes: tuple[str, ...],
 ) -> Committee:
@@ -418,7 +424,7 @@ def _unscored_committee(
     board = [LeaderboardRow(name, unknown, 1 / count, seconds[name]) for name in members]
     total = LeaderboardRow("blend", unknown, 1.0, sum(seconds.values()))
     leaderboard = Leaderboard(tuple(board), total, (), notes)
-    return Committee(dict(members), fold_models, blend, PlattCurve(1.0, 0.0), leaderboard)
+    return Committee(dict(members), fold_models, blend, PlattCurve(1.0, 0.0), leaderboard, scores)
 
 
 def available_cores() -> int:

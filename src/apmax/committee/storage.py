@@ -12,6 +12,7 @@ manifest.json                   checksums of all files that loading needs, writt
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import math
 import os
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from apmax.blend import Blend
 from apmax.committee.crossfit import Committee, FoldModels
@@ -42,8 +44,10 @@ def save_result(folder: Path, result: FitResult, member: Member) -> None:
     """Write a fitted member and its held-out scores; the scores last, so that their presence says "finished"."""
     path = folder / _member_file(result.task.name, result.task.fold, member.suffix)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, result.model.to_bytes())
-    write_atomic(path.with_suffix(".scores.npz"), npz_content(scores=result.scores, seconds=np.array(result.seconds)))
+    content = result.model.to_bytes()
+    write_atomic(path, content)
+    scores = npz_content(scores=result.scores, seconds=np.array(result.seconds), sha256=_digest(content))
+    write_atomic(path.with_suffix(".scores.npz"), scores)
 
 
 def load_results(folder: Path, members: Mapping[str, Member], folds: int) -> dict[tuple[int, str], FitResult]:
@@ -53,13 +57,20 @@ def load_results(folder: Path, members: Mapping[str, Member], folds: int) -> dic
         for fold in (*range(folds), FINAL):
             path = folder / _member_file(name, fold, member.suffix)
             try:
-                arrays = read_npz(path.with_suffix(".scores.npz"), ("scores", "seconds"))
+                arrays = read_npz(path.with_suffix(".scores.npz"), ("scores", "seconds", "sha256"))
+                content = path.read_bytes()
+                if not np.array_equal(arrays["sha256"], _digest(content)):
+                    continue
                 assert member.read is not None
-                model = member.read(path.read_bytes())
+                model = member.read(content)
             except (OSError, ValueError):
                 continue
             found[fold, name] = FitResult(FitTask(fold, name), model, arrays["scores"], float(arrays["seconds"]))
     return found
+
+
+def _digest(content: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(hashlib.sha256(content).digest(), np.uint8)
 
 
 def save_committee(folder: str | os.PathLike[str], committee: Committee) -> None:
@@ -68,7 +79,15 @@ def save_committee(folder: str | os.PathLike[str], committee: Committee) -> None
     Raises:
         ValueError: A member is a user's own estimator, which cannot be saved without pickle.
     """
-    place = Path(folder)
+    write_manifest(Path(folder), write_committee(Path(folder), committee), kind=COMMITTEE_KIND)
+
+
+def write_committee(folder: Path, committee: Committee) -> list[str]:
+    """Write the files of a committee without a manifest, and return their names.
+
+    Raises:
+        ValueError: A member is a user's own estimator, which cannot be saved without pickle.
+    """
     contents = {
         _member_file(name, number, member.suffix): fold.members[name].to_bytes()
         for name, member in committee.table.items()
@@ -90,9 +109,9 @@ def save_committee(folder: str | os.PathLike[str], committee: Committee) -> None
     }
     contents[CONTENT_FILE] = (json.dumps(table, indent=1) + "\n").encode()
     for name, content in contents.items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(place / name, content)
-    write_manifest(place, contents, kind=COMMITTEE_KIND)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / name, content)
+    return list(contents)
 
 
 def load_committee(folder: str | os.PathLike[str]) -> Committee:
@@ -106,12 +125,21 @@ def load_committee(folder: str | os.PathLike[str]) -> Committee:
     """
     manifest = read_manifest(folder, kind=COMMITTEE_KIND)
     manifest.verify()
+    return read_committee(manifest)
+
+
+def read_committee(manifest: Manifest) -> Committee:
+    """Return the committee in the files of a manifest, each compared with its checksum.
+
+    Raises:
+        FolderError: A file is missing, damaged, of another program or of a newer apmax.
+    """
     try:
         return _parse(manifest)
     except FolderError:
         raise
     except (KeyError, TypeError, ValueError) as error:
-        raise FolderError(f"{folder} does not hold a committee of this apmax: {error}") from None
+        raise FolderError(f"{manifest.folder} does not hold a committee of this apmax: {error}") from None
 
 
 def _parse(manifest: Manifest) -> Committee:

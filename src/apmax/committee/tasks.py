@@ -146,7 +146,7 @@ def run_tasks(
         results: Iterator[FitResult] = (fit(task, max(1, n_jobs)) for task in ordered)
     else:
         results = _run_in_threads(ordered, members, folds, fit, n_jobs, rounds)
-    with _one_thread_each():
+    with one_thread_each():
         for result in results:
             open_tasks[result.task.fold] -= 1
             if not open_tasks[result.task.fold]:
@@ -167,7 +167,7 @@ def fit_task(task: FitTask, member: Member, data: FoldData, held_out: Any) -> Fi
 
 
 @contextmanager
-def _one_thread_each() -> Iterator[None]:
+def one_thread_each() -> Iterator[None]:
     """Limit torch and linear algebra to one thread per fit: sums do not depend on the number of cores."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
