@@ -19,6 +19,7 @@ NAMES = (
     "sampler",
     "train",
     "estimator",
+    "committee",
     "cli",
     "molecules",
     "images",
