@@ -56,10 +56,11 @@ class JobPlan:
 
     Args:
         data: The data, with the files found.
-        model: The network.
+        model: The network, or the data type's first where the job names none.
         run_table: The job's plain table without [data] and [model].
         overrides: Settings that replace those of the table.
         seed: The run's seed, which the split needs.
+        names_model: Whether the job names a model; otherwise the size of the training set chooses one.
     """
 
     data: DataConfig
@@ -67,6 +68,7 @@ class JobPlan:
     run_table: Mapping[str, Any]
     overrides: Overrides
     seed: int
+    names_model: bool = True
 
     def resolve(self, data: DataConfig, *, rows: int, positives: int, settings: Mapping[str, Any] | None = None) -> Job:
         """Return the job for a training set of that size.
@@ -83,12 +85,16 @@ class JobPlan:
         overrides = self.overrides.with_settings(settings or {})
         data_type = data_type_of(data)
         model = _override_model(self.model, overrides) if settings else self.model
+        ensemble = 1
         if model.pretrained is None:
             # Weights of a file need the network that they are of.
+            if not self.names_model and "model.name" not in (settings or {}):
+                model = replace(model, name=data_type.default_model(positives))
             model = replace(model, options={**data_type.default_options(model.name, positives), **model.options})
+            ensemble = data_type.default_ensemble(model.name, positives)
         data_type.check_options(model.name, model.options, data_type.find_builder(model.name))
-        stages = data_type.default_stages(rows, positives, model.name)
-        return Job(data, model, _build_run(self.run_table, overrides, stages, data_type))
+        stages = data_type.default_stages(rows, positives, model.name, ensemble)
+        return Job(data, model, _build_run(self.run_table, overrides, stages, data_type, ensemble))
 
 
 def plan_job(table: Mapping[str, Any], overrides: Overrides | None = None, folders: Sequence[Path] = ()) -> JobPlan:
@@ -117,7 +123,8 @@ def plan_job(table: Mapping[str, Any], overrides: Overrides | None = None, folde
     }
     data = replace(data, **found)
     data_type = data_type_of(data)
-    model = _read_model_config(_model_table(table, overrides), data_type)
+    model_table = _model_table(table, overrides)
+    model = _read_model_config(model_table, data_type)
     if model.pretrained is not None:
         if not data_type.has_pretrained:
             raise ValueError(f"pretrained is for networks of images; these data are of kind {data.kind}")
@@ -128,7 +135,7 @@ def plan_job(table: Mapping[str, Any], overrides: Overrides | None = None, folde
     run = _build_run(run_table, overrides, RECIPES["default"](num_pos=1), data_type)
     if model.pretrained is not None and run.ensemble > 1:
         raise ValueError("pretrained and ensemble exclude each other: only one model can begin with given weights")
-    return JobPlan(data, model, run_table, overrides, run.seed)
+    return JobPlan(data, model, run_table, overrides, run.seed, names_model="name" in model_table)
 
 
 def read_data_config(
@@ -244,11 +251,16 @@ def _override_model(model: ModelConfig, overrides: Overrides) -> ModelConfig:
 
 
 def _build_run(
-    table: Mapping[str, Any], overrides: Overrides, stages: Sequence[Stage], data_type: DataType[Any]
+    table: Mapping[str, Any],
+    overrides: Overrides,
+    stages: Sequence[Stage],
+    data_type: DataType[Any],
+    ensemble: int = 1,
 ) -> Run:
+    """Return the run of a table; default stages come with the number of networks that they are for."""
     run = run_from_table(table)
     if "stage" not in table and "recipe" not in table:
-        run = replace(run, stages=tuple(stages))
+        run = replace(run, stages=tuple(stages), ensemble=run.ensemble if "ensemble" in table else ensemble)
     if "eval_batch_size" not in table:
         run = replace(run, eval_batch_size=min(run.eval_batch_size, data_type.scoring_batch_size))
     return run_from_table(override_run(run_to_table(run), overrides))

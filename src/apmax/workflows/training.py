@@ -127,7 +127,8 @@ def _train(
     network, facts = build_job_network(job, prepared.encoder, prior=prior)
     chosen = [f"{name} {value}" for name, value in job.model.options.items() if name not in plan.model.options]
     if chosen:
-        facts = [f"{job.model.name} with {', '.join(chosen)}, chosen by the data", *facts]
+        several = "" if job.run.ensemble == 1 else f", mean of {job.run.ensemble}"
+        facts = [f"{job.model.name} with {', '.join(chosen)}{several}, chosen by the data", *facts]
     parameters = sum(each.numel() for each in network.parameters())
     if parameters * job.run.ensemble > LARGEST_NETWORK:
         raise ValueError(
