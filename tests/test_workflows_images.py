@@ -13,7 +13,7 @@ from PIL import Image
 from apmax.data.images import ImageFolder
 from apmax.data.images.augmentation import LARGE_IMAGES, SMALL_IMAGES, Augment
 from apmax.train import Run
-from apmax.workflows import ImageData, Job, ModelConfig, plan_job
+from apmax.workflows import ImageData, Job, ModelConfig, Overrides, plan_job
 from apmax.workflows.job import job_from_table, job_to_table, read_data_config
 from apmax.workflows.prepare import prepare_data
 
@@ -114,6 +114,33 @@ def resolved(folder, size, *, positives=30, rows=1000, **model):
 )
 def test_width_and_stem_follow_from_the_size_and_the_number_of_positives(folder, size, positives, expected):
     assert resolved(folder, size, positives=positives).model.options == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "positives", "name", "ensemble"),
+    [(8, 30, "resnet10", 4), (64, 99, "resnet10", 4), (8, 100, "resnet18", 1), (65, 30, "resnet18", 1)],
+)
+def test_small_images_with_few_positives_have_several_annealed_networks(folder, size, positives, name, ensemble):
+    job = resolved(folder, size, positives=positives)
+    first, second = job.run.stages
+    assert (job.model.name, job.run.ensemble) == (name, ensemble)
+    assert (first.schedule.name, first.patience is None) == (("cosine", True) if ensemble > 1 else ("constant", False))
+    assert second.optimizer.lr == pytest.approx(first.optimizer.lr / (10 if ensemble > 1 else 3))
+
+
+def test_network_and_number_of_networks_give_way_to_the_users(folder, tmp_path):
+    def chosen(overrides=None, settings=None, **table):
+        plan = plan_job({"data": {"train": str(folder), "target": "a", "size": 8}, **table}, overrides)
+        job = plan.resolve(plan.data, rows=1000, positives=30, settings=settings)
+        return job.model.name, job.run.ensemble, job.run.stages[0].schedule.name
+
+    (tmp_path / "w.pth").touch()
+    assert chosen(Overrides(ensemble=1)) == chosen(ensemble=1) == ("resnet10", 1, "cosine")
+    assert chosen(model={"name": "resnet18"}) == ("resnet18", 4, "cosine")
+    assert chosen(settings={"model.name": "resnet18"}) == ("resnet18", 4, "cosine")
+    assert chosen(model={"name": "apmax.models.images:resnet10"})[1:] == (1, "constant")
+    assert chosen(model={"pretrained": str(tmp_path / "w.pth")}) == ("resnet18", 1, "constant")
+    assert chosen(recipe="default")[1:] == (1, "constant")
 
 
 def test_chosen_width_and_stem_give_way_to_the_users(folder, tmp_path):

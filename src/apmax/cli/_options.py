@@ -164,8 +164,8 @@ ModelOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="mlp or linear; for molecules gine, mpnn, ml-mpnn; for images resnet18, resnet34 (default: the first); "
-        "or your own as package.module:callable.",
+        help="mlp or linear; for molecules gine, mpnn, ml-mpnn; for images resnet18, resnet34, resnet10 (default: the "
+        "first; resnet10 for small images with few positives); or your own as package.module:callable.",
         rich_help_panel=TRAINING,
     ),
 ]
