@@ -129,6 +129,11 @@ def plan_job(table: Mapping[str, Any], overrides: Overrides | None = None, folde
         if not data_type.has_pretrained:
             raise ValueError(f"pretrained is for networks of images; these data are of kind {data.kind}")
         model = replace(model, pretrained=str(find_file(model.pretrained, folders)))
+    elif overrides.head == "only" and model.name in data_type.models:
+        raise ValueError(
+            "head: only the last layer would be trained, on a network with random weights; give weights that it begins "
+            'with (pretrained=FILE, for images) or a network of your own (model="package.module:callable")'
+        )
     data_type.check_options(model.name, model.options, data_type.find_builder(model.name))
     run_table = {key: value for key, value in table.items() if key not in ("data", "model")}
     # The default recipe before it is sized: enough to check the names and the types of all settings.
