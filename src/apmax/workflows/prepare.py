@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from apmax.data import (
     Labels,
     RowSource,
     Targets,
     UnreadableRow,
+    any_positive,
+    k_fold,
     one_column,
     parsing,
     split_by_group,
@@ -43,6 +46,8 @@ class PreparedData:
         valid: Validation rows.
         test: Test rows, if there are any.
         unreadable: Rows of each file that could not be read.
+        pool: The training and validation rows together, where `make_folds` may divide them in another way.
+        groups: The group of each row of the pool; None without groups.
     """
 
     config: DataConfig
@@ -56,6 +61,66 @@ class PreparedData:
     valid: LabelledRows
     test: LabelledRows | None = None
     unreadable: Mapping[str, tuple[UnreadableRow, ...]] = field(default_factory=dict)
+    pool: LabelledRows | None = None
+    groups: npt.NDArray[Any] | None = None
+
+
+@dataclass(frozen=True)
+class Folds:
+    """Training and validation rows of the networks of an ensemble, each of which holds out another part.
+
+    Args:
+        data: The rows of each network.
+        held_out: The rows that it holds out, as positions in `rows`.
+        rows: All rows that a network holds out.
+    """
+
+    data: Sequence[Data]
+    held_out: Sequence[RowNumbers]
+    rows: LabelledRows
+
+
+def make_folds(prepared: PreparedData, count: int, *, seed: int) -> Folds | None:
+    """Return the rows of `count` networks, so that together they learn from the validation rows too.
+
+    The rows are divided into as many parts as the validation part fits into them; network k holds out part k, and the
+    parts begin anew where there are more networks. Groups stay whole.
+
+    Args:
+        prepared: The data.
+        count: Number of networks.
+        seed: Of the parts and the augmentation.
+
+    Returns:
+        The folds, or None where the rows cannot be divided in another way: validation rows of a file, the latest rows,
+        an encoder that has learnt from the training rows, or too few positives or groups.
+    """
+    pool = prepared.pool
+    if pool is None or count < 2:
+        return None
+    data_type = data_type_of(prepared.config)
+    parts = max(2, round(len(pool.labels) / len(prepared.valid.labels)))
+    try:
+        split = k_fold(pool.labels, parts, groups=prepared.groups, seed=seed)
+    except ValueError:  # fewer groups than parts
+        return None
+    positive = any_positive(pool.labels)
+    if not all(positive[rows].any() and not positive[rows].all() for pair in split for rows in pair):
+        return None
+    chosen = [split[number % parts] for number in range(count)]
+    used = np.unique(np.concatenate([held_out for _, held_out in chosen]))
+    data = []
+    for train, held_out in chosen:
+        learnt, valid = pool.take(train), pool.take(held_out)
+        data.append(
+            Data(
+                data_type.training_dataset(learnt.dataset, seed),
+                valid.dataset,
+                labels=learnt.labels,
+                valid_labels=valid.labels,
+            )
+        )
+    return Folds(data, [np.searchsorted(used, held_out) for _, held_out in chosen], pool.take(used))
 
 
 def prepare_data(config: DataConfig, *, seed: int) -> PreparedData:
@@ -85,12 +150,17 @@ def prepare_data(config: DataConfig, *, seed: int) -> PreparedData:
         for name, part in files.items()
         for line in part.warnings
     ]
+    pool, groups = None, None
     if "valid" in files:
         train, valid, method = rows, files["valid"], sources["valid"].path.name
     else:
         parts = split_rows(rows.table, rows.labels, data_type, seed=seed)
         train, valid, method = rows.take(parts.train), rows.take(parts.valid), parts.method
         test = test if parts.test is None else rows.take(parts.test)
+        if not data_type.learns_from_rows and config.time is None:
+            divided = np.sort(np.concatenate([parts.train, parts.valid]))
+            pool, every = rows.take(divided), _row_groups(rows.table, data_type)
+            groups = None if every is None else every[divided]
         warnings += _one_sided_targets(targets, {"training": train, "validation": valid, "test": test})
     excluded = [name for name in (*config.targets, config.group, config.time) if name is not None]
     encoder = data_type.fit_encoder(train.table, excluded)
@@ -118,6 +188,8 @@ def prepare_data(config: DataConfig, *, seed: int) -> PreparedData:
         valid=valid,
         test=test,
         unreadable={sources[name].path.name: part.unreadable for name, part in files.items() if part.unreadable},
+        pool=pool,
+        groups=groups,
     )
 
 
@@ -169,13 +241,12 @@ def _splitter(table: Any, labels: Labels, data_type: DataType[Any], *, seed: int
 
         return halve
 
-    if config.group is not None or config.split in config.groupings:
-        if config.group is not None:
-            groups = np.asarray(parsing.words(table.column(config.group)).fill_null("").to_pylist())
-            method = f"whole groups of {config.group!r}"
-        else:
-            groups = np.asarray(data_type.groups(table))
-            method = f"whole {config.split}s, {len(set(groups)):,} in all"
+    groups = _row_groups(table, data_type)
+    if groups is not None:
+        by_column = config.group is not None
+        method = (
+            f"whole groups of {config.group!r}" if by_column else f"whole {config.split}s, {len(set(groups)):,} in all"
+        )
         return numbered(lambda rows, share: split_by_group(labels[rows], groups[rows], share, seed=seed)), method
     if config.time is not None:
         times, method = timestamps(table.column(config.time)), f"the latest by {config.time!r}"
@@ -185,6 +256,14 @@ def _splitter(table: Any, labels: Labels, data_type: DataType[Any], *, seed: int
         return numbered(lambda rows, share: split_random(len(rows), share, seed=seed)), method
     method = f"a random {config.share:.0%} of each class"
     return numbered(lambda rows, share: split_stratified(labels[rows], share, seed=seed)), method
+
+
+def _row_groups(table: Any, data_type: DataType[Any]) -> npt.NDArray[Any] | None:
+    """Return the group of each row, by a column or by a grouping of the data type; None without groups."""
+    config = data_type.config
+    if config.group is not None:
+        return np.asarray(parsing.words(table.column(config.group)).fill_null("").to_pylist())
+    return np.asarray(data_type.groups(table)) if config.split in config.groupings else None
 
 
 def _open_sources(data_type: DataType[Any]) -> dict[str, RowSource]:

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from apmax.folders import (
     write_atomic,
     write_manifest,
 )
-from apmax.train import Record, Result, fit
+from apmax.train import Ensemble, Record, Result, fit
 from apmax.workflows.contact_sheets import draw_contact_sheets
 from apmax.workflows.data_types import Encoder, RowReport, data_type_of
 from apmax.workflows.data_types.base import LARGEST_NETWORK
@@ -32,12 +32,13 @@ from apmax.workflows.evaluation import TargetEvaluations, evaluate_targets
 from apmax.workflows.job import Job, JobPlan, job_from_toml, plan_job
 from apmax.workflows.overrides import Overrides
 from apmax.workflows.prediction import unreadable_table, write_table
-from apmax.workflows.prepare import PreparedData, prepare_data
+from apmax.workflows.prepare import Folds, PreparedData, make_folds, prepare_data
 from apmax.workflows.saved_model import (
     CALIBRATION_FILE,
     JOB_FILES,
     MODEL_KIND,
     SavedModel,
+    Scores,
     read_started,
     save_calibration,
     save_job,
@@ -52,7 +53,8 @@ class JobResult:
     Args:
         folder: Where the model is.
         model: The chosen model.
-        valid: Its metrics on the validation rows, by which it was chosen.
+        valid: Its metrics on the validation rows, by which it was chosen; where the networks of an ensemble hold out
+            different rows, those of the scores by networks that have not learnt from the row.
         test: Its metrics on the test rows, if there are any.
         records: The trainer's records, one an epoch.
         chosen: Stage and epoch of the chosen weights, for each member of an ensemble.
@@ -136,6 +138,11 @@ def _train(
         )
     if before is not None:
         _check_same_job(folder, before, job)
+    folds = make_folds(prepared, job.run.ensemble, seed=job.run.seed)
+    if folds is not None:
+        positives = folds.rows.positives
+        held_out = f"{len(folds.rows.labels):,} rows ({positives:,} positive)"
+        facts = [f"each of the {job.run.ensemble} networks is chosen by another part of {held_out}", *facts]
     if first and notify is not None:
         notify([*prepared.facts, *facts], prepared.warnings)
     if first and started is None:
@@ -143,12 +150,20 @@ def _train(
         if prepared.unreadable:
             write_table(folder / "unreadable.csv", unreadable_table(prepared.unreadable))
     with nullcontext() if started is None else _marked_incomplete(started):
-        result = fit(network, prepared.data, job.run, directory=folder, resume=resume, progress=progress)
+        result = fit(
+            network,
+            prepared.data,
+            job.run,
+            directory=folder,
+            resume=resume,
+            progress=progress,
+            member_data=None if folds is None else folds.data,
+        )
     if started is not None:
         # Only now: the trainer has agreed that it is the same run, perhaps with more epochs.
         save_job(folder, job, prepared.encoder, prepared.targets)
     model = SavedModel(job, prepared.encoder, prepared.targets, result.model)
-    evaluated = _evaluate(model, prepared, result, folder)
+    evaluated = _evaluate(model, prepared, folds, result, folder)
     if first:
         write_manifest(folder, (*JOB_FILES, CALIBRATION_FILE, *weight_files(job)), kind=MODEL_KIND)
     return evaluated
@@ -210,11 +225,24 @@ def _build(data: Any, model: Any, encoder: Encoder, seed: int, prior: float | No
     return network, [f"begins with {data_type.load_weights(network, model.pretrained)}"]
 
 
-def _evaluate(model: SavedModel, prepared: PreparedData, result: Result, folder: Path) -> JobResult:
+def _held_out_scores(model: SavedModel, folds: Folds) -> Scores:
+    """Return for each row the mean score of the networks that hold it out."""
+    total, count = np.zeros_like(folds.rows.labels, np.float64), np.zeros(len(folds.rows.labels))
+    assert isinstance(model.network, Ensemble)
+    for member, rows in zip(model.network.members, folds.held_out, strict=True):
+        total[rows] += replace(model, network=member).score_dataset(folds.rows.dataset.subset(rows))
+        count[rows] += 1
+    return (total / count.reshape(-1, *[1] * (total.ndim - 1))).astype(np.float32)
+
+
+def _evaluate(
+    model: SavedModel, prepared: PreparedData, folds: Folds | None, result: Result, folder: Path
+) -> JobResult:
     names, report = model.targets.names, RowReport()
-    rows, scores, part = prepared.valid, model.score_dataset(prepared.data.valid), "validation"
-    valid = evaluate_targets(scores, np.asarray(prepared.data.valid_labels), names)
-    model = model.calibrated(scores, np.asarray(prepared.data.valid_labels))
+    rows, part = prepared.valid if folds is None else folds.rows, "validation"
+    scores = model.score_dataset(prepared.data.valid) if folds is None else _held_out_scores(model, folds)
+    valid = evaluate_targets(scores, rows.labels, names)
+    model = model.calibrated(scores, rows.labels)
     test = None
     if prepared.test is not None:
         rows, part = prepared.test, "test"

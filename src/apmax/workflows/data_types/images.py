@@ -276,7 +276,7 @@ class ImageType(DataType[ImageData]):
         """Return the default recipe in batches of 64: about 10,000 steps of cross-entropy, then 1,500 of AP + CE.
 
         Images of 17×17 to 64×64, whose networks are narrow, have 4,000 and 600 steps, which are minutes on two cores.
-        Each of several networks (small images with few positives) has about 320 annealed steps and 48 of AP + CE:
+        Each of several networks (small images with few positives) has about 480 annealed steps and 48 of AP + CE:
         with ten positives for validation an epoch of an unsteady training is chosen by chance.
 
         >>> stages = ImageType(ImageData("images", "y")).default_stages(8_032, 890, "resnet18")
@@ -284,7 +284,7 @@ class ImageType(DataType[ImageData]):
         [('ce', 80, 4), ('ap + ce', 12, 8)]
         """
         if ensemble > 1:
-            return sized_recipe(rows, positives, steps=320, joint_steps=48, least_epochs=10, lr=3e-3, anneal=True)
+            return sized_recipe(rows, positives, steps=480, joint_steps=48, least_epochs=10, lr=2e-3, anneal=True)
         if 16 < (self.config.size or USUAL_SIZE) <= NARROW_SIZE:
             return sized_recipe(rows, positives, steps=4000, joint_steps=600, least_epochs=10)
         return sized_recipe(rows, positives, steps=10_000, joint_steps=1500, least_epochs=20)
