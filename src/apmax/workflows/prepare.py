@@ -46,7 +46,7 @@ class PreparedData:
         valid: Validation rows.
         test: Test rows, if there are any.
         unreadable: Rows of each file that could not be read.
-        pool: The training and validation rows together, where `make_folds` may divide them in another way.
+        pool: The training and validation rows together, where `ensemble_folds` may divide them in another way.
         groups: The group of each row of the pool; None without groups.
     """
 
@@ -80,7 +80,7 @@ class Folds:
     rows: LabelledRows
 
 
-def make_folds(prepared: PreparedData, count: int, *, seed: int) -> Folds | None:
+def ensemble_folds(prepared: PreparedData, count: int, *, seed: int) -> Folds | None:
     """Return the rows of `count` networks, so that together they learn from the validation rows too.
 
     The rows are divided into as many parts as the validation part fits into them; network k holds out part k, and the

@@ -32,7 +32,7 @@ from apmax.workflows.evaluation import TargetEvaluations, evaluate_targets
 from apmax.workflows.job import Job, JobPlan, job_from_toml, plan_job
 from apmax.workflows.overrides import Overrides
 from apmax.workflows.prediction import unreadable_table, write_table
-from apmax.workflows.prepare import Folds, PreparedData, make_folds, prepare_data
+from apmax.workflows.prepare import Folds, PreparedData, ensemble_folds, prepare_data
 from apmax.workflows.saved_model import (
     CALIBRATION_FILE,
     JOB_FILES,
@@ -138,7 +138,7 @@ def _train(
         )
     if before is not None:
         _check_same_job(folder, before, job)
-    folds = make_folds(prepared, job.run.ensemble, seed=job.run.seed)
+    folds = ensemble_folds(prepared, job.run.ensemble, seed=job.run.seed)
     if folds is not None:
         positives = folds.rows.positives
         held_out = f"{len(folds.rows.labels):,} rows ({positives:,} positive)"
