@@ -11,17 +11,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from apmax.folders import folder_bytes
+
 if TYPE_CHECKING:
-    from apmax.workflows import Evaluation, TargetEvaluations
+    from apmax.committee import Leaderboard
+    from apmax.workflows import Evaluation, JobResult, TargetEvaluations
 
 _SAME_NAME = """
-    augment batch_size by contact_sheet devices duplicates ending ensemble epochs group head kind largest_fragment loss
-    lr model name num_pos on_error out path positive pretrained probability resume root seed share size smiles space
-    split stem target test test_share time top valid width
+    augment batch_size by contact_sheet devices duplicates effort ending ensemble epochs group head kind
+    largest_fragment loss lr member model name num_pos on_error out path positive pretrained probability resume root
+    seed share size smiles space split stem target test test_share time time_limit top valid weight width
 """
 FLAGS = {
     **{name: f"--{name.replace('_', '-')}" for name in _SAME_NAME.split()},
     "columns": "--column",
+    "members": "--member",
     "settings": "--set",
     "train": "DATA",
 }
@@ -105,6 +109,42 @@ def metrics_table(parts: Mapping[str, TargetEvaluations]) -> Table:
     return table
 
 
+def show_training(result: JobResult, console: Console, *, quiet: bool = False) -> None:
+    """Show the outcome of a training: leaderboard and verdict, or the chosen epoch, and the metrics.
+
+    Args:
+        result: The outcome.
+        console: Where it is shown.
+        quiet: Show only the tables.
+    """
+    console.print()
+    if result.leaderboard is not None:
+        console.print(leaderboard_table(result.leaderboard))
+        console.print()
+    console.print(metrics_table(result.parts))
+    if not quiet:
+        console.print()
+        for line in _result_lines(result):
+            console.print(line, soft_wrap=True)
+
+
+def leaderboard_table(leaderboard: Leaderboard) -> Table:
+    """Return a table of a committee's members by cross-fitted AP, with weight and time, and the blend below."""
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("cross-fitted", "AP", "95 %", "weight", "time"):
+        table.add_column(name, justify="left" if name == "cross-fitted" else "right", no_wrap=True)
+    for row in (*leaderboard.rows, leaderboard.blend):
+        last = row is leaderboard.blend
+        table.add_row(
+            Text(row.name, "bold" if last else ""),
+            Text(f"{row.ap.estimate:.4f}", "bold green" if last else ""),
+            Text(f"{row.ap.low:.3f}–{row.ap.high:.3f}", "dim"),
+            "" if last else f"{row.weight:.2f}",
+            f"{row.seconds:.1f} s",
+        )
+    return table
+
+
 def _add_rows(table: Table, name: str, part: Evaluation) -> None:
     """Add the values, and the intervals in a line of their own: 80 columns do not hold them side by side."""
     table.add_row(
@@ -126,3 +166,24 @@ def set_threads(data_type: Any) -> None:
 
     if data_type.threads is not None and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(data_type.threads)
+
+
+def _result_lines(result: JobResult) -> list[str]:
+    if result.leaderboard is not None:
+        size = folder_bytes(result.folder) / 1e6
+        return [
+            *(f"{note[0].upper()}{note[1:]}." for note in result.leaderboard.notes),
+            *(f"{verdict.sentence[0].upper()}{verdict.sentence[1:]}." for verdict in result.leaderboard.verdicts),
+            f"{result.folder} has {size:.1f} MB.",
+        ]
+    sheets = [f"The best-ranked images: {sheet}" for sheet in result.contact_sheets]
+    return [f"Chosen by validation AP: {_chosen_epochs(result)}.", *sheets]
+
+
+def _chosen_epochs(result: JobResult) -> str:
+    names = {record.stage_number: record.stage for record in result.records}
+    texts = [
+        f"epoch {chosen['epoch']} of stage {chosen['stage'] + 1} ({names.get(chosen['stage'], '')})"
+        for chosen in result.chosen
+    ]
+    return texts[0] if len(texts) == 1 else "; ".join(f"for model {k + 1} {text}" for k, text in enumerate(texts))

@@ -20,10 +20,12 @@ from apmax.committee.network import feasible_stage, relative_weights
 from apmax.committee.trees import Boosting, Forest, fit_boosting, fit_forest
 from apmax.data.archives import npz_content, read_npz
 from apmax.models.tables import OneHot, build_table_model
-from apmax.train import Data, Run, fit, predict, table_recipe
+from apmax.train import Data, Record, Run, Stage, fit, predict, table_recipe
+from apmax.train.selection import smooth_values
 
 _Array = NDArray[np.float64]
 _LEAST_PROBABILITY = 1e-9
+_TREES = 100
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class FoldData:
         sizes: Per column of the matrix 0 for numbers, else the number of codes.
         stopping: Rows to fit and rows to stop or select by; None where there are too few positives for that.
         seed: Of everything random.
+        rounds: Fixed numbers of rounds, of each stage for networks, to fit all rows with instead of stopping.
+        threads: Number of threads that a fit may use if the result does not depend on it.
     """
 
     matrix: Matrix
@@ -47,10 +51,16 @@ class FoldData:
     sizes: Sequence[int]
     stopping: tuple[NDArray[np.int64], NDArray[np.int64]] | None
     seed: int
+    rounds: tuple[int, ...] | None = None
+    threads: int = 1
 
 
 class FittedMember(Protocol):
     """A member that was fitted to one fold."""
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """Numbers of rounds that stopping found, of each stage for networks; empty without stopping."""
 
     def score(self, matrix: Matrix) -> _Array:
         """Return a score for each row, log-odds where the member has probabilities."""
@@ -66,6 +76,11 @@ class LinearMember:
     sizes: tuple[int, ...]
     weight: _Array
     intercept: float
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """Empty: there is no stopping."""
+        return ()
 
     def score(self, matrix: Matrix) -> _Array:
         """Return the weighted sums."""
@@ -92,6 +107,7 @@ class NetworkMember:
 
     sizes: tuple[int, ...]
     network: torch.nn.Module
+    rounds: tuple[int, ...] = ()
 
     def score(self, matrix: Matrix) -> _Array:
         """Return the network's scores."""
@@ -101,7 +117,8 @@ class NetworkMember:
     def to_bytes(self) -> bytes:
         """Return sizes and weights, for `torch.load(weights_only=True)`."""
         buffer = io.BytesIO()
-        torch.save({"sizes": list(self.sizes), "weights": self.network.state_dict()}, buffer)
+        content = {"sizes": list(self.sizes), "rounds": list(self.rounds), "weights": self.network.state_dict()}
+        torch.save(content, buffer)
         return buffer.getvalue()
 
     @staticmethod
@@ -113,12 +130,12 @@ class NetworkMember:
         """
         try:
             saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-            sizes = tuple(int(size) for size in saved["sizes"])
+            sizes, rounds = (tuple(int(value) for value in saved[name]) for name in ("sizes", "rounds"))
             network = build_table_model("mlp", sizes)
             network.load_state_dict(saved["weights"])
         except Exception as error:  # what torch raises for foreign bytes depends on the first of them
             raise ValueError(f"not a network member: {str(error).splitlines()[:1]}") from None
-        return NetworkMember(sizes, network.eval())
+        return NetworkMember(sizes, network.eval(), rounds)
 
 
 @dataclass(frozen=True)
@@ -126,6 +143,11 @@ class EstimatorMember:
     """A user's own scikit-learn estimator; it scores the rows in their original form and cannot be saved."""
 
     estimator: Any
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """Empty: there is no stopping."""
+        return ()
 
     def score(self, rows: Any) -> _Array:
         """Return decision values, or the log-odds of probabilities."""
@@ -140,6 +162,27 @@ class EstimatorMember:
         raise ValueError(f"members: {name} is an estimator of your own, and apmax cannot save it without pickle")
 
 
+EFFORTS = ("quick", "standard", "best")
+"""How much a committee may take: one member on one split; all on several folds; more folds, trees and seeds."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Time of one fit and the scoring of its held-out rows, measured on one core; for plans."""
+
+    fixed: float
+    per_row: float
+    per_value: float
+
+    def seconds(self, rows: float, columns: int) -> float:
+        """Return the estimated time for this many training rows."""
+        return self.fixed + rows * (self.per_row + columns * self.per_value)
+
+    def times(self, factor: float) -> Cost:
+        """Return the cost of so many fits."""
+        return Cost(factor * self.fixed, factor * self.per_row, factor * self.per_value)
+
+
 @dataclass(frozen=True)
 class Member:
     """An entry of the table of members.
@@ -148,15 +191,19 @@ class Member:
         fit: Fits the member to one fold.
         read: Restores a fitted one from its bytes; None for a user's own estimators.
         suffix: Of its files.
-        cost: Time of one fit relative to the cheapest member, a rough figure for plans.
+        cost: Estimated time of one fit.
         raw: Whether it scores rows in their original form.
+        serial: Whether its fits are Python code, which threads do not speed up, or seed global generators.
+        effort: The effort that `fit` makes and `read` expects.
     """
 
     fit: Callable[[FoldData], FittedMember]
     read: Callable[[bytes], FittedMember] | None
     suffix: str
-    cost: float
+    cost: Cost
     raw: bool = False
+    serial: bool = False
+    effort: str = "standard"
 
 
 def one_hot(matrix: Matrix, sizes: Sequence[int]) -> Matrix:
@@ -171,7 +218,7 @@ def one_hot(matrix: Matrix, sizes: Sequence[int]) -> Matrix:
     return written_out
 
 
-def _fit_gbdt(data: FoldData) -> Boosting:
+def _fit_gbdt(data: FoldData, **options: Any) -> Boosting:
     return fit_boosting(
         data.matrix,
         data.labels,
@@ -179,6 +226,9 @@ def _fit_gbdt(data: FoldData) -> Boosting:
         sizes=data.sizes,
         stopping=data.stopping,
         seed=data.seed,
+        rounds=None if data.rounds is None else data.rounds[0],
+        parameters={"num_threads": data.threads},
+        **options,
     )
 
 
@@ -188,6 +238,10 @@ class _OneHotForest:
 
     sizes: tuple[int, ...]
     forest: Forest
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        return ()
 
     def score(self, matrix: Matrix) -> _Array:
         return self.forest.score(one_hot(matrix, self.sizes))
@@ -205,7 +259,7 @@ class _OneHotForest:
         return _OneHotForest(sizes, forest)
 
 
-def _fit_forest(data: FoldData, *, kind: str, trees: int = 100) -> FittedMember:
+def _fit_forest(data: FoldData, *, kind: str, trees: int = _TREES) -> FittedMember:
     matrix = one_hot(data.matrix, data.sizes)
     forest = fit_forest(matrix, data.labels, data.sample_weight, kind=kind, trees=trees, seed=data.seed)
     return _OneHotForest(tuple(data.sizes), forest)
@@ -221,7 +275,7 @@ def _fit_linear(data: FoldData, *, loss: str) -> FittedMember:
 
 def _fit_network(data: FoldData, *, loss: str) -> FittedMember:
     every = np.arange(len(data.labels))
-    train, valid = (every, every) if data.stopping is None else data.stopping
+    train, valid = data.stopping if data.rounds is None and data.stopping is not None else (every, every)
     labels, weight = torch.from_numpy(data.labels).float(), data.sample_weight
     matrix = torch.from_numpy(np.ascontiguousarray(data.matrix))
     positives = int(data.labels[train].sum())
@@ -232,16 +286,72 @@ def _fit_network(data: FoldData, *, loss: str) -> FittedMember:
     # The same number of epochs in both, so that the verdict compares losses and not the length of training.
     second = second if loss == "ap" else replace(second, loss={"ce": 1.0}, name="")
     stages = tuple(feasible_stage(stage, len(train), positives) for stage in (first, second))
+    held_out: dict[str, Any] = {}
+    if data.rounds is None:
+        held_out = {
+            "valid": TensorDataset(matrix[valid]),
+            "valid_labels": labels[valid],
+            "valid_sample_weight": relative_weights(weight[valid]),
+        }
+    else:
+        # Without a validation split the last epoch is taken.
+        counted = zip(stages, data.rounds, strict=True)
+        stages = tuple(replace(stage, epochs=epochs, patience=None) for stage, epochs in counted if epochs)
     rows = Data(
         TensorDataset(matrix[train]),
-        TensorDataset(matrix[valid]),
         labels=labels[train],
-        valid_labels=labels[valid],
         sample_weight=relative_weights(weight[train]),
-        valid_sample_weight=relative_weights(weight[valid]),
+        **held_out,
     )
-    run = Run(stages=stages, seed=data.seed, accelerator="cpu")
-    return NetworkMember(tuple(data.sizes), fit(network, rows, run).model.cpu())
+    found = fit(network, rows, Run(stages=stages, seed=data.seed, accelerator="cpu"))
+    rounds = _selected_epochs(stages, found.records) if data.rounds is None else data.rounds
+    return NetworkMember(tuple(data.sizes), found.model.cpu(), rounds)
+
+
+def _selected_epochs(stages: Sequence[Stage], records: Sequence[Record]) -> tuple[int, ...]:
+    """Return the epoch of each stage that selection took; 0 for a stage that brought nothing better."""
+    best, selected = -np.inf, []
+    for number, stage in enumerate(stages):
+        own = [record.valid.ap for record in records if record.stage_number == number and record.valid is not None]
+        values = smooth_values(own, stage.smooth)
+        better = bool(values) and max(values) > best
+        selected.append(values.index(max(values)) + 1 if better else 0)
+        best = max([best, *values])
+    return tuple(selected)
+
+
+@dataclass(frozen=True)
+class SeedAverage:
+    """A member that was fitted several times with different seeds; its score is the mean."""
+
+    parts: tuple[FittedMember, ...]
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """The rounds of the first part."""
+        return self.parts[0].rounds
+
+    def score(self, matrix: Matrix) -> _Array:
+        """Return the mean of the parts' scores."""
+        mean: _Array = np.mean([part.score(matrix) for part in self.parts], axis=0)
+        return mean
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes of the parts as arrays of an .npz file."""
+        parts = {f"part{number}": np.frombuffer(part.to_bytes(), np.uint8) for number, part in enumerate(self.parts)}
+        return npz_content(**parts)
+
+    @staticmethod
+    def from_bytes(content: bytes, *, read: Callable[[bytes], FittedMember]) -> SeedAverage:
+        """Return the member that `to_bytes` wrote; `read` restores a part."""
+        names = [f"part{number}" for number in range(_BEST_SEEDS)]
+        arrays = read_npz(io.BytesIO(content), names)
+        return SeedAverage(tuple(read(arrays[name].astype(np.uint8).tobytes()) for name in names))
+
+
+def _fit_seeds(data: FoldData, *, fit: Callable[[FoldData], FittedMember]) -> FittedMember:
+    # Seeds of the folds are consecutive; these stay apart from them.
+    return SeedAverage(tuple(fit(replace(data, seed=data.seed + 1000 * number)) for number in range(_BEST_SEEDS)))
 
 
 def _fit_own(data: FoldData, *, estimator: Any) -> FittedMember:
@@ -256,14 +366,16 @@ def _fit_own(data: FoldData, *, estimator: Any) -> FittedMember:
     return EstimatorMember(copy.fit(data.rows, data.labels, sample_weight=data.sample_weight))
 
 
+_NETWORK_COST = Cost(4.0, 1e-5, 1e-6)
+
 MEMBERS: dict[str, Member] = {
-    "gbdt": Member(_fit_gbdt, Boosting.from_bytes, ".txt", 1.0),
-    "forest": Member(partial(_fit_forest, kind="forest"), _OneHotForest.from_bytes, ".npz", 2.0),
-    "trees": Member(partial(_fit_forest, kind="trees"), _OneHotForest.from_bytes, ".npz", 1.0),
-    "linear": Member(partial(_fit_linear, loss="ap"), LinearMember.from_bytes, ".npz", 1.0),
-    "mlp": Member(partial(_fit_network, loss="ap"), NetworkMember.from_bytes, ".pt", 10.0),
-    "linear_ce": Member(partial(_fit_linear, loss="ce"), LinearMember.from_bytes, ".npz", 0.5),
-    "mlp_ce": Member(partial(_fit_network, loss="ce"), NetworkMember.from_bytes, ".pt", 10.0),
+    "gbdt": Member(_fit_gbdt, Boosting.from_bytes, ".txt", Cost(0.3, 1e-5, 6e-6)),
+    "forest": Member(partial(_fit_forest, kind="forest"), _OneHotForest.from_bytes, ".npz", Cost(0.3, 1e-4, 1e-5)),
+    "trees": Member(partial(_fit_forest, kind="trees"), _OneHotForest.from_bytes, ".npz", Cost(0.2, 1e-4, 2e-6)),
+    "linear": Member(partial(_fit_linear, loss="ap"), LinearMember.from_bytes, ".npz", Cost(0.1, 1e-5, 3e-6)),
+    "mlp": Member(partial(_fit_network, loss="ap"), NetworkMember.from_bytes, ".pt", _NETWORK_COST, serial=True),
+    "linear_ce": Member(partial(_fit_linear, loss="ce"), LinearMember.from_bytes, ".npz", Cost(0.05, 1e-6, 5e-7)),
+    "mlp_ce": Member(partial(_fit_network, loss="ce"), NetworkMember.from_bytes, ".pt", _NETWORK_COST, serial=True),
 }
 """Members for tables by name."""
 
@@ -271,23 +383,48 @@ LOSS_PAIRS = (("linear", "linear_ce"), ("mlp", "mlp_ce"))
 """Members that differ in their loss only: average precision against cross-entropy."""
 
 
-def find_members(members: Any) -> dict[str, Member]:
+_OWN_COST = Cost(1.0, 1e-5, 1e-5)
+_BEST_SEEDS, _BEST_TREES = 3, 400
+
+
+def _at_best(name: str) -> Member:
+    """Return a member with more trees or, where chance decides, the mean of several seeds."""
+    member = MEMBERS[name]
+    if name in ("forest", "trees"):
+        fit = partial(_fit_forest, kind=name, trees=_BEST_TREES)
+        return replace(member, fit=fit, cost=member.cost.times(_BEST_TREES / _TREES), effort="best")
+    if name in ("linear", "linear_ce"):
+        return replace(member, effort="best")
+    assert member.read is not None
+    return Member(
+        partial(_fit_seeds, fit=member.fit),
+        partial(SeedAverage.from_bytes, read=member.read),
+        ".npz",
+        member.cost.times(_BEST_SEEDS),
+        serial=member.serial,
+        effort="best",
+    )
+
+
+def find_members(members: Any, *, effort: str = "standard") -> dict[str, Member]:
     """Return members by name.
 
     Args:
         members: None for all of `MEMBERS`; or a list of their names and of pairs (name, estimator).
+        effort: One of `EFFORTS`. With "best", forests have 400 trees instead of 100, and gradient boosting and
+            networks are the mean of three seeds.
 
     Raises:
         ValueError: An unknown name, one twice, or none at all.
     """
-    if members is None:
-        return dict(MEMBERS)
+    validation.choice("effort", effort, EFFORTS)
     found: dict[str, Member] = {}
-    for entry in members:
+    for entry in MEMBERS if members is None else members:
         if isinstance(entry, tuple):
-            name, member = entry[0], Member(partial(_fit_own, estimator=entry[1]), None, "", 1.0, raw=True)
+            name, member = entry[0], Member(partial(_fit_own, estimator=entry[1]), None, "", _OWN_COST, raw=True)
         else:
-            name, member = entry, MEMBERS[validation.choice("members", entry, MEMBERS)]
+            name = validation.choice("members", entry, MEMBERS)
+            member = _at_best(name) if effort == "best" else MEMBERS[name]
         if name in found:
             raise ValueError(f"members must have different names, got {name!r} twice")
         found[name] = member

@@ -4,6 +4,7 @@ committee.json                  members, encodings, alignment, blend, calibratio
 members/NAME/fold-K.txt         a LightGBM model as its own text
 members/NAME/fold-K.npz         a forest or a linear model as arrays
 members/NAME/fold-K.pt          a network, read by `torch.load(weights_only=True)`
+members/NAME/final.*            a member fitted to all rows, where the folds' models are not averaged
 members/NAME/fold-K.scores.npz  its scores of the held-out rows, from which an interrupted fit continues
 manifest.json                   checksums of all files that loading needs, written last
 """
@@ -11,25 +12,29 @@ manifest.json                   checksums of all files that loading needs, writt
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from apmax.blend import Blend
-from apmax.committee.crossfit import Committee, FitResult, FitTask, FoldModels
+from apmax.committee.crossfit import Committee, FoldModels
 from apmax.committee.features import FEATURE_FORMATS
 from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, LossVerdict
-from apmax.committee.members import MEMBERS, Member
+from apmax.committee.members import EFFORTS, Member, find_members
+from apmax.committee.tasks import FINAL, FitResult, FitTask
 from apmax.data.archives import npz_content, read_npz
 from apmax.folders import FolderError, Manifest, read_manifest, write_atomic, write_manifest
 from apmax.metrics import Difference, Interval
 from apmax.train import PlattCurve, nan_to_none
 
+_T = TypeVar("_T")
 COMMITTEE_KIND = "committee"
 CONTENT_FILE = "committee.json"
 _VERSION = 1
@@ -39,24 +44,33 @@ def save_result(folder: Path, result: FitResult, member: Member) -> None:
     """Write a fitted member and its held-out scores; the scores last, so that their presence says "finished"."""
     path = folder / _member_file(result.task.name, result.task.fold, member.suffix)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, result.model.to_bytes())
-    write_atomic(path.with_suffix(".scores.npz"), npz_content(scores=result.scores, seconds=np.array(result.seconds)))
+    content = result.model.to_bytes()
+    write_atomic(path, content)
+    scores = npz_content(scores=result.scores, seconds=np.array(result.seconds), sha256=_digest(content))
+    write_atomic(path.with_suffix(".scores.npz"), scores)
 
 
 def load_results(folder: Path, members: Mapping[str, Member], folds: int) -> dict[tuple[int, str], FitResult]:
     """Return the results of an interrupted fit; files that are damaged or missing are fitted again."""
     found = {}
     for name, member in members.items():
-        for fold in range(folds):
+        for fold in (*range(folds), FINAL):
             path = folder / _member_file(name, fold, member.suffix)
             try:
-                arrays = read_npz(path.with_suffix(".scores.npz"), ("scores", "seconds"))
+                arrays = read_npz(path.with_suffix(".scores.npz"), ("scores", "seconds", "sha256"))
+                content = path.read_bytes()
+                if not np.array_equal(arrays["sha256"], _digest(content)):
+                    continue
                 assert member.read is not None
-                model = member.read(path.read_bytes())
+                model = member.read(content)
             except (OSError, ValueError):
                 continue
             found[fold, name] = FitResult(FitTask(fold, name), model, arrays["scores"], float(arrays["seconds"]))
     return found
+
+
+def _digest(content: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(hashlib.sha256(content).digest(), np.uint8)
 
 
 def save_committee(folder: str | os.PathLike[str], committee: Committee) -> None:
@@ -65,16 +79,25 @@ def save_committee(folder: str | os.PathLike[str], committee: Committee) -> None
     Raises:
         ValueError: A member is a user's own estimator, which cannot be saved without pickle.
     """
-    place = Path(folder)
+    write_manifest(Path(folder), write_committee(Path(folder), committee), kind=COMMITTEE_KIND)
+
+
+def write_committee(folder: Path, committee: Committee) -> list[str]:
+    """Write the files of a committee without a manifest, and return their names.
+
+    Raises:
+        ValueError: A member is a user's own estimator, which cannot be saved without pickle.
+    """
     contents = {
         _member_file(name, number, member.suffix): fold.members[name].to_bytes()
         for name, member in committee.table.items()
-        for number, fold in enumerate(committee.folds)
+        for number, fold in _numbered(committee.folds)
     }
     formats = {value: key for key, value in FEATURE_FORMATS.items()}
     table = {
         "version": _VERSION,
         "members": list(committee.table),
+        "effort": max((member.effort for member in committee.table.values()), key=EFFORTS.index),
         "features": formats[type(committee.folds[0].features)],  # type: ignore[index]
         "folds": [
             {"features": fold.features.to_table(), "location": dict(fold.location), "scale": dict(fold.scale)}
@@ -86,9 +109,9 @@ def save_committee(folder: str | os.PathLike[str], committee: Committee) -> None
     }
     contents[CONTENT_FILE] = (json.dumps(table, indent=1) + "\n").encode()
     for name, content in contents.items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(place / name, content)
-    write_manifest(place, contents, kind=COMMITTEE_KIND)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / name, content)
+    return list(contents)
 
 
 def load_committee(folder: str | os.PathLike[str]) -> Committee:
@@ -102,22 +125,31 @@ def load_committee(folder: str | os.PathLike[str]) -> Committee:
     """
     manifest = read_manifest(folder, kind=COMMITTEE_KIND)
     manifest.verify()
+    return read_committee(manifest)
+
+
+def read_committee(manifest: Manifest) -> Committee:
+    """Return the committee in the files of a manifest, each compared with its checksum.
+
+    Raises:
+        FolderError: A file is missing, damaged, of another program or of a newer apmax.
+    """
     try:
         return _parse(manifest)
     except FolderError:
         raise
     except (KeyError, TypeError, ValueError) as error:
-        raise FolderError(f"{folder} does not hold a committee of this apmax: {error}") from None
+        raise FolderError(f"{manifest.folder} does not hold a committee of this apmax: {error}") from None
 
 
 def _parse(manifest: Manifest) -> Committee:
     table = json.loads(manifest.read(CONTENT_FILE))
     if table["version"] != _VERSION:
         raise ValueError(f"its format is {table['version']}, this apmax reads {_VERSION}")
-    members = {name: MEMBERS[name] for name in table["members"]}
+    members = find_members(table["members"], effort=table["effort"])
     encoding = FEATURE_FORMATS[table["features"]]
     folds = []
-    for number, entry in enumerate(table["folds"]):
+    for number, entry in _numbered(table["folds"]):
         models = {}
         for name, member in members.items():
             assert member.read is not None
@@ -142,7 +174,12 @@ def folder_size(folder: str | os.PathLike[str]) -> int:
 
 
 def _member_file(name: str, fold: int, suffix: str) -> str:
-    return f"members/{name}/fold-{fold}{suffix}"
+    return f"members/{name}/{'final' if fold == FINAL else f'fold-{fold}'}{suffix}"
+
+
+def _numbered(folds: Sequence[_T]) -> Iterator[tuple[int, _T]]:
+    """Yield the folds with their numbers; a single one holds the final models."""
+    return zip([FINAL] if len(folds) == 1 else range(len(folds)), folds, strict=True)
 
 
 def _leaderboard(table: Mapping[str, Any]) -> Leaderboard:
@@ -155,7 +192,9 @@ def _leaderboard(table: Mapping[str, Any]) -> Leaderboard:
     def verdict(values: Mapping[str, Any]) -> LossVerdict:
         return LossVerdict(**{**values, "difference": interval(values["difference"], Difference)})
 
-    return Leaderboard(tuple(map(row, table["rows"])), row(table["blend"]), tuple(map(verdict, table["verdicts"])))
+    notes = tuple(str(note) for note in table["notes"])
+    verdicts = tuple(map(verdict, table["verdicts"]))
+    return Leaderboard(tuple(map(row, table["rows"])), row(table["blend"]), verdicts, notes)
 
 
 def _without_arrays(table: Mapping[str, Any]) -> dict[str, Any]:
