@@ -59,6 +59,7 @@ class DataConfig(ConfigTable):
         split: "stratified" (default), "random" or one of the data type's groupings.
         share: Share of the rows held out for validation.
         test_share: Share of the rows held out for the test, by the same split.
+        weight: A column of sample weights, in training and in all metrics; rows of weight 0 are left out.
     """
 
     train: str
@@ -71,6 +72,7 @@ class DataConfig(ConfigTable):
     split: str | None = None
     share: float = 0.2
     test_share: float = 0.0
+    weight: str | None = None
 
     kind: ClassVar[str]
     several_targets: ClassVar[bool] = False
@@ -97,9 +99,11 @@ class DataConfig(ConfigTable):
         if self.split is not None:
             validation.choice("split", self.split, (*SPLITS, *self.groupings))
         self._check_shares()
-        for name in ("group", "time"):
+        for name in ("group", "time", "weight"):
             if getattr(self, name) in self.targets:
                 raise ValueError(f"{name} must be another column than the target {getattr(self, name)!r}")
+        if self.weight is not None and self.weight in (self.group, self.time):
+            raise ValueError(f"weight must be another column than group and time, got {self.weight!r}")
 
     def _check_shares(self) -> None:
         validation.interval("share", self.share, 0, 1, closed="neither")
@@ -117,6 +121,11 @@ class DataConfig(ConfigTable):
     def targets(self) -> tuple[str, ...]:
         """The columns to predict."""
         return (self.target,) if isinstance(self.target, str) else tuple(self.target)
+
+    @property
+    def not_features(self) -> tuple[str, ...]:
+        """The columns that no model may read: targets, group, time and weight."""
+        return tuple(name for name in (*self.targets, self.group, self.time, self.weight) if name is not None)
 
 
 @dataclass
@@ -228,6 +237,8 @@ class LabelledRows:
         dataset: Their model inputs, where these are made when the file is read; None where the encoder comes later.
         warnings: Lines about rows that were left out.
         unreadable: Rows that could not be read.
+        numbers: (rows,) the place of each row in the file, counted from 0; None where these are all rows in order.
+        sample_weight: (rows,) positive; None where there are no weights.
     """
 
     table: Any
@@ -235,6 +246,8 @@ class LabelledRows:
     dataset: Any = None
     warnings: tuple[str, ...] = ()
     unreadable: tuple[UnreadableRow, ...] = ()
+    numbers: npt.NDArray[np.int64] | None = None
+    sample_weight: npt.NDArray[np.float64] | None = None
 
     @property
     def positives(self) -> int:
@@ -244,7 +257,18 @@ class LabelledRows:
     def take(self, rows: Any) -> LabelledRows:
         """Return a subset."""
         part = None if self.dataset is None else self.dataset.subset(rows)
-        return LabelledRows(self.table.take(rows), self.labels[rows], part)
+        return LabelledRows(
+            self.table.take(rows),
+            self.labels[rows],
+            part,
+            numbers=self.row_numbers[np.asarray(rows)],
+            sample_weight=None if self.sample_weight is None else self.sample_weight[rows],
+        )
+
+    @property
+    def row_numbers(self) -> npt.NDArray[np.int64]:
+        """The place of each row in the file, counted from 0."""
+        return np.arange(len(self.labels)) if self.numbers is None else self.numbers
 
 
 Config = TypeVar("Config", bound=DataConfig)
@@ -334,7 +358,7 @@ class DataType(ABC, Generic[Config]):
         if known.all():
             return LabelledRows(table, labels)
         line = f"{int((~known).sum()):,} rows without a {targets.names[0]!r} are left out"
-        return LabelledRows(table.filter(known), labels[known], warnings=(line,))
+        return LabelledRows(table.filter(known), labels[known], warnings=(line,), numbers=np.flatnonzero(known))
 
     def groups(self, table: Any) -> Sequence[str]:
         """Return the group of each row, by the grouping that `config.split` names."""
