@@ -24,7 +24,7 @@ from apmax.metrics.early_recognition import (
     found_of,
 )
 from apmax.metrics.quantiles import beta_quantile
-from apmax.metrics.ranking import Ranked, Sample, one_task, sample
+from apmax.metrics.ranking import Ranked, Sample, one_weighted_task
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,10 @@ def average_precision_interval(
     confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
     validation.choice("method", method, ["beta", "bootstrap"])
     resamples, seed = validation.whole("resamples", resamples, 1), validation.whole("seed", seed)
-    given = _one_weighted_task(scores, labels, sample_weight)
+    given = one_weighted_task(scores, labels, sample_weight)
     estimate = average_precision_of(given).item()
     if method == "beta":
-        return _beta_interval(estimate, _effective_size(given.positives()), confidence)
+        return _beta_interval(estimate, given.positives().effective_size(), confidence)
     if int(given.labels.sum()) < 2:
         return Interval(estimate, math.nan, math.nan, confidence)
     values = resampled_average_precision([given], resamples, seed)[0]
@@ -121,8 +121,8 @@ def auprc_interval(scores: Any, labels: Any, *, confidence: float = 0.95, sample
     0.792 in 0.073 to 1.000
     """
     confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
-    given = _one_weighted_task(scores, labels, sample_weight)
-    return _beta_interval(auprc_of(given).item(), _effective_size(given.positives()), confidence)
+    given = one_weighted_task(scores, labels, sample_weight)
+    return _beta_interval(auprc_of(given).item(), given.positives().effective_size(), confidence)
 
 
 def auroc_interval(scores: Any, labels: Any, *, confidence: float = 0.95, sample_weight: Any = None) -> Interval:
@@ -158,7 +158,7 @@ def auroc_interval(scores: Any, labels: Any, *, confidence: float = 0.95, sample
     0.667 in 0.208 to 0.939
     """
     confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
-    given = _one_weighted_task(scores, labels, sample_weight)
+    given = one_weighted_task(scores, labels, sample_weight)
     positives, negatives = given.positives(), given.negatives()
     if not len(positives.keys) or not len(negatives.keys):
         return Interval(math.nan, math.nan, math.nan, confidence)
@@ -166,7 +166,7 @@ def auroc_interval(scores: Any, labels: Any, *, confidence: float = 0.95, sample
     estimate = (positives.weighted_sum(below) / positives.total).item()
     observed = _variance_of_mean(below, positives) + _variance_of_mean(above, negatives)
     ratio = observed / (estimate * (1 - estimate)) if 0 < estimate < 1 else 0.0
-    sizes = _effective_size(positives), _effective_size(negatives)
+    sizes = positives.effective_size(), negatives.effective_size()
 
     def variance(area: float) -> float:
         model = max(_exponential_variance(area, *sizes), _exponential_variance(area, *reversed(sizes)))
@@ -198,7 +198,7 @@ def precision_at_k_interval(
     0.500 in 0.013 to 0.987
     """
     confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
-    given = _one_weighted_task(scores, labels, sample_weight)
+    given = one_weighted_task(scores, labels, sample_weight)
     places = checked_places(k, given)
     found = found_of(given.positives(), given.negatives(), places).item()
     return _beta_interval(found / places, _effective_places(given, places), confidence)
@@ -219,7 +219,7 @@ def recall_at_k_interval(
     0.500 in 0.013 to 0.987
     """
     confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
-    given = _one_weighted_task(scores, labels, sample_weight)
+    given = one_weighted_task(scores, labels, sample_weight)
     return _recall_interval(given, checked_places(k, given), confidence)
 
 
@@ -252,7 +252,7 @@ def enrichment_factor_interval(
     """
     confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
     fraction = validation.interval("fraction", fraction, 0, 1, closed="right")
-    given = _one_weighted_task(scores, labels, sample_weight)
+    given = one_weighted_task(scores, labels, sample_weight)
     total = len(given.keys) if given.weight is None else given.weight.sum().item()
     recall = _recall_interval(given, fraction * total, confidence)
     return Interval(recall.estimate / fraction, recall.low / fraction, recall.high / fraction, confidence)
@@ -286,12 +286,12 @@ def bedroc_interval(
     """
     confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
     alpha = validation.interval("alpha", alpha, 0, closed="neither")
-    given = _one_weighted_task(scores, labels, sample_weight)
+    given = one_weighted_task(scores, labels, sample_weight)
     positives, everyone = given.positives(), given.ranked(given.labels >= 0)
     estimate = bedroc_of(positives, given.negatives(), alpha).item()
     if math.isnan(estimate):
         return Interval(estimate, estimate, estimate, confidence)
-    size = min(_effective_size(positives), max(1.0, 2 * _effective_size(everyone) / alpha))
+    size = min(positives.effective_size(), max(1.0, 2 * everyone.effective_size() / alpha))
     return _beta_interval(estimate, size, confidence)
 
 
@@ -333,8 +333,8 @@ def paired_difference(
     """
     confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
     resamples, seed = validation.whole("resamples", resamples, 1), validation.whole("seed", seed)
-    a = _one_weighted_task(scores_a, labels, sample_weight, name="scores_a")
-    b = _one_weighted_task(scores_b, labels, sample_weight, name="scores_b")
+    a = one_weighted_task(scores_a, labels, sample_weight, name="scores_a")
+    b = one_weighted_task(scores_b, labels, sample_weight, name="scores_b")
     estimate = (average_precision_of(a) - average_precision_of(b)).item()
     if a.labels.sum() < 2:
         return Difference(estimate, math.nan, math.nan, confidence, math.nan)
@@ -342,29 +342,6 @@ def paired_difference(
     differences = values_a - values_b
     share = float(((np.sign(differences) + 1) / 2).mean())
     return Difference(estimate, *_quantiles(differences, confidence), confidence, share)
-
-
-def _one_weighted_task(scores: Any, labels: Any, sample_weight: Any, name: str = "scores") -> Sample:
-    """Return the checked sample without rows of weight 0, and without weights if these are all equal."""
-    given = one_task(sample(scores, labels, sample_weight, name=name))
-    if given.weight is None:
-        return given
-    counted = given.weight > 0
-    weight = given.weight[counted]
-    if bool((weight == weight[0]).all()):
-        return Sample(given.keys[counted], given.labels[counted], None, given.weight_unit * weight[0].item())
-    return Sample(given.keys[counted], given.labels[counted], weight, given.weight_unit)
-
-
-def _effective_size(group: Ranked) -> float:
-    """Return Kish's effective number of rows, (Σw)²/Σw²: the number itself where all weigh the same."""
-    if group.weight is None:
-        return float(len(group.keys))
-    if not len(group.keys):
-        return 0.0
-    # Relative to the group's own largest: squares of weights that are small beside the other class's would vanish.
-    weight = group.weight / group.weight.max()
-    return float(weight.sum() ** 2 / (weight**2).sum())
 
 
 def _effective_places(given: Sample, places: float) -> float:
@@ -385,7 +362,7 @@ def _recall_interval(given: Sample, places: float, confidence: float) -> Interva
         return Interval(math.nan, math.nan, math.nan, confidence)
     recall = (found_of(positives, given.negatives(), places) / positives.total).item()
     most = min(1.0, places / positives.total.item())
-    size = min(_effective_size(positives), _effective_places(given, places))
+    size = min(positives.effective_size(), _effective_places(given, places))
     share = _beta_interval(min(1.0, recall / most), size, confidence)
     return Interval(recall, share.low * most, share.high * most, confidence)
 

@@ -7,6 +7,7 @@ unreadable.csv      the rows that could not be read, if there were any
 contact-sheet.png   the best-ranked images, if the data are images
 model.pt            the weights; of an ensemble member-0/model.pt, member-1/model.pt, …
 scores-*.npz        the scores of the validation and test rows (`apmax.workflows.scored_rows`)
+decision.json       the threshold of each target, if `apmax decide` has chosen one
 calibration.json    the curve from scores to probabilities of each target, fitted to the validation rows
 manifest.json       the checksums of the files from which the model is loaded, written last
 .lock               held by the training
@@ -20,8 +21,8 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ FORMAT_VERSION = 3
 JOB_FILES = ("run.toml", "encoder.json")
 """Files that are written before training."""
 CALIBRATION_FILE = "calibration.json"
+DECISION_FILE = "decision.json"
 _SHOWN_ROWS = 10
 Scores = npt.NDArray[np.float32]
 
@@ -64,6 +66,7 @@ class SavedModel:
         targets: The targets and the meaning of their values.
         network: The network, or the ensemble of them.
         calibration: The curve from scores to probabilities of each target; None for a target without validation rows.
+        thresholds: The least score that is taken, of each target that `apmax decide` has chosen one for.
     """
 
     job: Job
@@ -71,6 +74,7 @@ class SavedModel:
     targets: Targets
     network: nn.Module
     calibration: tuple[PlattCurve | None, ...] = ()
+    thresholds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def data_type(self) -> DataType[Any]:
@@ -164,6 +168,13 @@ class SavedModel:
         columns = scores.reshape(len(scores), len(self.targets.each)).astype(np.float64).T
         parts = [curve.probability(column) for curve, column in zip(self.check_calibration(), columns, strict=True)]
         return np.stack(parts, 1).astype(np.float32).reshape(scores.shape)
+
+    def decisions(self, scores: Scores) -> npt.NDArray[np.int8]:
+        """Return 1 for scores that are taken and 0 for others, (rows, targets that have a threshold)."""
+        columns = scores.reshape(len(scores), len(self.targets.each)).astype(np.float64)
+        names = self.targets.names
+        taken = [columns[:, names.index(name)] >= self.thresholds[name] for name in names if name in self.thresholds]
+        return np.stack(taken, 1).astype(np.int8) if taken else np.empty((len(scores), 0), np.int8)
 
     def check_calibration(self) -> list[PlattCurve]:
         """Return the curve of each target.
@@ -280,6 +291,7 @@ def save_job(folder: Path, job: Job, encoder: Encoder, targets: Targets) -> None
     if read_started(folder) is not None:
         # While the files are replaced, the manifest lists none of them.
         write_manifest(folder, (), kind=MODEL_KIND, complete=False)
+        (folder / DECISION_FILE).unlink(missing_ok=True)  # it was made for the earlier weights
     write_job(job, folder / "run.toml")
     content = {
         "version": FORMAT_VERSION,
@@ -352,7 +364,8 @@ def load_model(folder: str | os.PathLike[str], *, model: str | Callable[..., nn.
     members = [_load_network(job, encoder, manifest, name, builder) for name in weight_files(job)]
     network = members[0] if len(members) == 1 else Ensemble(members)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return SavedModel(job, encoder, targets, network.eval().to(device), calibration)
+    thresholds = _read_thresholds(manifest, targets.names)
+    return SavedModel(job, encoder, targets, network.eval().to(device), calibration, thresholds)
 
 
 def _read_encoder(manifest: Manifest) -> tuple[Encoder, Targets]:
@@ -398,6 +411,35 @@ def _read_calibration(manifest: Manifest, targets: int) -> tuple[PlattCurve | No
         file = manifest.folder / CALIBRATION_FILE
         raise ValueError(f"{file} was not written by apmax: it has no curve of slope and intercept for every target")
     return curves
+
+
+def read_targets(manifest: Manifest) -> Targets:
+    """Return the targets of a model's folder, without its network.
+
+    Raises:
+        ValueError: As `load_model`.
+    """
+    return _read_encoder(manifest)[1]
+
+
+def _read_thresholds(manifest: Manifest, names: Sequence[str]) -> dict[str, float]:
+    """Return the thresholds in decision.json; none without that file.
+
+    Raises:
+        ValueError: Not the content that `apmax decide` writes.
+    """
+    if DECISION_FILE not in manifest.files:
+        return {}
+    entries = _read_json(manifest, DECISION_FILE).get("targets")
+    try:
+        found = {name: float(entry["threshold"]) for name, entry in (entries or {}).items()}
+        good = all(map(math.isfinite, found.values())) and set(found) <= set(names)
+    except (TypeError, ValueError, LookupError, AttributeError):
+        found, good = {}, False
+    if not good:
+        file = manifest.folder / DECISION_FILE
+        raise ValueError(f"{file} was not written by apmax: it must have a threshold for some of the targets")
+    return found
 
 
 def _read_json(manifest: Manifest, name: str) -> dict[str, Any]:
