@@ -1,8 +1,8 @@
 """Coverage of the bounds of decisions: how often the truth lies beyond them, by simulation.
 
 Scores of both classes are normal, 5 % are positive, and the number of positives is random. Each simulated sample
-chooses a threshold, whose precision, recall and cost at the decision's prevalence are known. `python -m benchmarks.decisions` prints the table of
-docs/decide.md.
+chooses a threshold, whose precision, recall and cost at the decision's prevalence are known. `python -m
+benchmarks.decisions` prints the table of docs/decide.md.
 """
 
 from __future__ import annotations
