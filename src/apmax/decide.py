@@ -23,7 +23,7 @@ from apmax.folders import FolderError, add_file, lock_folder, read_manifest
 from apmax.metrics.quantiles import beta_cdf, beta_quantile
 from apmax.metrics.ranking import one_weighted_task
 from apmax.train import nan_to_none
-from apmax.workflows.saved_model import DECISION_FILE, read_targets
+from apmax.workflows.model_folder import DECISION_FILE, read_targets
 from apmax.workflows.scored_rows import MODEL_KIND, ScoredRows, load_scored_rows
 
 _Array = NDArray[np.float64]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,8 @@ class Committee:
         blend: Weights of the members, in the order of `table`.
         calibration: From blended scores to log-odds.
         leaderboard: Cross-fitted average precision of members and blend, and the verdict.
+        cross_fitted: (n, members) aligned scores of the training rows by models that were not fitted to them, NaN
+            where a row has none; None after loading, as they are not saved.
     """
 
     table: Mapping[str, Member]
@@ -86,6 +89,7 @@ class Committee:
     blend: Blend
     calibration: PlattCurve
     leaderboard: Leaderboard
+    cross_fitted: _Array | None = field(default=None, compare=False, repr=False)
 
     def score(self, rows: Any, *, member: str | None = None) -> _Array:
         """Return the blended score of each row, or one member's.
@@ -243,7 +247,8 @@ def fit_committee(
         fold_models.append(FoldModels(features, {name: r.model for name, r in results.items()}, location, scale))
         for place, (name, result) in enumerate(results.items()):
             scores[held_out, place] = (result.scores - location[name]) / scale[name]
-    blend = fit_blend(scores, rows.labels, sample_weight=rows.sample_weight, groups=rows.groups, seed=seed)
+    with _one_thread():
+        blend = fit_blend(scores, rows.labels, sample_weight=rows.sample_weight, groups=rows.groups, seed=seed)
     scored = ~np.isnan(scores).any(1)
     blended = blend.score(scores[scored])
     calibration = fit_platt(blended, rows.labels[scored], rows.sample_weight[scored])
@@ -256,7 +261,7 @@ def fit_committee(
         blend=blend,
         seconds=seconds,
     )
-    return Committee(dict(members), fold_models, blend, calibration, leaderboard)
+    return Committee(dict(members), fold_models, blend, calibration, leaderboard, scores)
 
 
 def _run_tasks(arguments: Sequence[tuple[Any, ...]], n_jobs: int) -> Iterable[FitResult]:
@@ -269,16 +274,29 @@ def _run_tasks(arguments: Sequence[tuple[Any, ...]], n_jobs: int) -> Iterable[Fi
     return results
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let torch and the linear algebra of numpy and scipy take one thread.
+
+    Results then do not depend on the number of processes, and small problems do not wait for idle threads.
+    """
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with extras.load("threadpoolctl", "sklearn").threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def _fit_task(
     task: FitTask, member: Member, rows: TrainingRows, fold: _Fold, features: FittedFeatures, seed: int
 ) -> FitResult:
     """Fit a member to a fold and score the held-out rows."""
-    import torch
-
     started = time.monotonic()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with _one_thread():
         train, held_out = fold
         raw, held_raw = rows.features.take(train), rows.features.take(held_out)
         data = FoldData(
@@ -292,8 +310,6 @@ def _fit_task(
         )
         model = member.fit(data)
         scores = model.score(held_raw if member.raw else features.matrix(held_raw))
-    finally:
-        torch.set_num_threads(threads)
     if not np.isfinite(scores).all():
         raise ValueError(f"member {task.name!r} gave a score that is not finite in fold {task.fold + 1}")
     return FitResult(task, model, scores, time.monotonic() - started)

@@ -282,7 +282,7 @@ def bedroc_interval(
 
     >>> interval = bedroc_interval([0.9, 0.8, 0.7, 0.6], [1, 0, 1, 0], alpha=1.0)
     >>> print(f"{interval.estimate:.3f} in {interval.low:.3f} to {interval.high:.3f}")
-    0.777 in 0.068 to 1.000
+    0.754 in 0.062 to 1.000
     """
     confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
     alpha = validation.interval("alpha", alpha, 0, closed="neither")
