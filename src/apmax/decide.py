@@ -154,7 +154,7 @@ def choose_threshold(
     rules = {"precision": precision, "recall": recall, "top": top, "cost": cost}
     given = [name for name, value in rules.items() if value is not None]
     if len(given) != 1:
-        raise ValueError(f"exactly one of precision, recall, top and cost must be given, got {given or 'none'}")
+        raise ValueError(f"give exactly one of precision, recall, top and cost; got {' and '.join(given) or 'none'}")
     rule = given[0]
     if guarantee and rule not in ("precision", "recall"):
         raise ValueError(f"guarantee is for precision or recall, got {rule}")
@@ -257,7 +257,7 @@ def decide_folder(
         if part is None:
             raise ValueError(f"{folder} holds no scores of rows that the model was not fitted to: train it again")
         scores, labels, weight = _known_rows(part, names.index(name))
-        if "top" in rule or "budget" in rule:
+        if rule.get("top") is not None or rule.get("budget") is not None:
             rule = {**rule, "rows": rows}
         decision = choose_threshold(scores, labels, sample_weight=weight, **rule)
         test = None
