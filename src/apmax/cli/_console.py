@@ -11,10 +11,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from apmax.folders import folder_bytes
+
 if TYPE_CHECKING:
     from apmax.committee import Leaderboard
     from apmax.metrics import Difference, Interval
-    from apmax.workflows import Evaluation, TargetEvaluations
+    from apmax.workflows import Evaluation, JobResult, TargetEvaluations
 
 _SAME_NAME = """
     against augment batch_size budget by confidence contact_sheet cost devices duplicates effort ending ensemble epochs
@@ -148,6 +150,25 @@ def _ends(interval: Interval) -> Text:
     return Text(f"{interval.low:.3f}–{interval.high:.3f}", "dim")
 
 
+def show_training(result: JobResult, console: Console, *, quiet: bool = False) -> None:
+    """Show the outcome of a training: leaderboard and verdict, or the chosen epoch, and the metrics.
+
+    Args:
+        result: The outcome.
+        console: Where it is shown.
+        quiet: Show only the tables.
+    """
+    console.print()
+    if result.leaderboard is not None:
+        console.print(leaderboard_table(result.leaderboard))
+        console.print()
+    console.print(metrics_table(result.parts))
+    if not quiet:
+        console.print()
+        for line in _result_lines(result):
+            console.print(line, soft_wrap=True)
+
+
 def leaderboard_table(leaderboard: Leaderboard) -> Table:
     """Return a table of a committee's members by cross-fitted AP, with weight and time, and the blend below."""
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
@@ -186,3 +207,24 @@ def set_threads(data_type: Any) -> None:
 
     if data_type.threads is not None and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(data_type.threads)
+
+
+def _result_lines(result: JobResult) -> list[str]:
+    if result.leaderboard is not None:
+        size = folder_bytes(result.folder) / 1e6
+        return [
+            *(f"{note[0].upper()}{note[1:]}." for note in result.leaderboard.notes),
+            *(f"{verdict.sentence[0].upper()}{verdict.sentence[1:]}." for verdict in result.leaderboard.verdicts),
+            f"{result.folder} has {size:.1f} MB.",
+        ]
+    sheets = [f"The best-ranked images: {sheet}" for sheet in result.contact_sheets]
+    return [f"Chosen by validation AP: {_chosen_epochs(result)}.", *sheets]
+
+
+def _chosen_epochs(result: JobResult) -> str:
+    names = {record.stage_number: record.stage for record in result.records}
+    texts = [
+        f"epoch {chosen['epoch']} of stage {chosen['stage'] + 1} ({names.get(chosen['stage'], '')})"
+        for chosen in result.chosen
+    ]
+    return texts[0] if len(texts) == 1 else "; ".join(f"for model {k + 1} {text}" for k, text in enumerate(texts))

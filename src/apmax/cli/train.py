@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from apmax.cli._options import COMMITTEE, DATA, SPLITTING, TRAINING, JobOptions, parse_duration, with_job_options
-from apmax.folders import check_free, folder_bytes, is_first_process
-
-if TYPE_CHECKING:
-    from apmax.workflows import JobResult
+from apmax.folders import check_free, is_first_process
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -133,35 +130,8 @@ def train_command(
         return
     _console.show_warnings(result.warnings)
     console = _console.output()
-    console.print()
-    if result.leaderboard is not None:
-        console.print(_console.leaderboard_table(result.leaderboard))
-        console.print()
-    console.print(_console.metrics_table(result.parts))
+    _console.show_training(result, console, quiet=quiet)
     if not quiet:
-        console.print()
-        for line in _result_lines(result):
-            console.print(line, soft_wrap=True)
         targets = plan.data.targets
         sorting = f"--by {targets[0]} --sort" if len(targets) > 1 else "--sort"
         console.print(f"To rank new rows: apmax predict {out} DATA {sorting} --out ranked.csv", soft_wrap=True)
-
-
-def _result_lines(result: JobResult) -> list[str]:
-    if result.leaderboard is not None:
-        size = folder_bytes(result.folder) / 1e6
-        return [
-            *(f"{verdict.sentence[0].upper()}{verdict.sentence[1:]}." for verdict in result.leaderboard.verdicts),
-            f"{result.folder} has {size:.1f} MB.",
-        ]
-    sheets = [f"The best-ranked images: {sheet}" for sheet in result.contact_sheets]
-    return [f"Chosen by validation AP: {_chosen_epochs(result)}.", *sheets]
-
-
-def _chosen_epochs(result: JobResult) -> str:
-    names = {record.stage_number: record.stage for record in result.records}
-    texts = [
-        f"epoch {chosen['epoch']} of stage {chosen['stage'] + 1} ({names.get(chosen['stage'], '')})"
-        for chosen in result.chosen
-    ]
-    return texts[0] if len(texts) == 1 else "; ".join(f"for model {k + 1} {text}" for k, text in enumerate(texts))

@@ -13,7 +13,6 @@ import torch
 from apmax.committee import (
     Committee,
     CommitteePlan,
-    FitResult,
     Leaderboard,
     TrainingRows,
     find_members,
@@ -88,7 +87,7 @@ def train_committee(
         if prepared.unreadable:
             write_table(folder / "unreadable.csv", unreadable_table(prepared.unreadable))
     folds = make_folds(rows, plan.folds, plan.seed) if folds is None else folds
-    committee = _fit(rows, plan, folds, folder, _columns(prepared), progress=progress)
+    committee = _fit(rows, plan, folds, folder, progress=progress)
     return _finish(job, committee, prepared, folder)
 
 
@@ -133,19 +132,12 @@ def _fit(
     plan: CommitteePlan,
     folds: list[tuple[RowNumbers, RowNumbers]],
     folder: Path,
-    columns: int,
     *,
     progress: bool,
 ) -> Committee:
     members = find_members(plan.members, effort=plan.effort)
     finished = load_results(folder, members, len(folds))
-    expected = {name: member.cost.seconds(len(folds[0][0]), columns) for name, member in members.items()}
-    with CommitteeProgress(expected, len(folds), finished, folder / "log.txt", show=progress) as display:
-
-        def keep(result: FitResult) -> None:
-            save_result(folder, result, members[result.task.name])
-            display.add(result)
-
+    with CommitteeProgress(len(folds), folder / "log.txt", show=progress) as display:
         return fit_committee(
             rows,
             members,
@@ -153,7 +145,8 @@ def _fit(
             seed=plan.seed,
             n_jobs=worker_processes() if plan.seconds > PARALLEL_SECONDS else 1,
             finished=finished,
-            on_result=keep,
+            on_result=lambda result: save_result(folder, result, members[result.task.name]),
+            on_progress=display.update,
         )
 
 
