@@ -15,7 +15,19 @@ from apmax import metrics
 from apmax.metrics import bootstrap, ranking
 
 AUPRC = metrics.auprc_interval, metrics.auprc
-INTERVALS = [metrics.average_precision_interval, metrics.auprc_interval, metrics.auroc_interval]
+
+
+def enrichment(scores, labels, **options):
+    return metrics.enrichment_factor_interval(scores, labels, fraction=0.2, **options)
+
+
+INTERVALS = [
+    metrics.average_precision_interval,
+    metrics.auprc_interval,
+    metrics.auroc_interval,
+    metrics.bedroc_interval,
+    enrichment,
+]
 every_interval = pytest.mark.parametrize("interval", INTERVALS)
 
 

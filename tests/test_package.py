@@ -44,6 +44,8 @@ LAYERS = [
     "committee",
     "estimator",
     "workflows",
+    "decide",
+    "plot",
     "reproduce",
     "cli",
     "__main__",
