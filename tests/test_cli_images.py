@@ -21,9 +21,10 @@ from apmax.data.images import decoding
 from apmax.data.images.contact_sheet import FALSE, TRUE, UNKNOWN
 from apmax.models.images import resnet10, resnet18, resnet34
 from apmax.train import Terminated, predict
-from apmax.workflows import SavedModel, load_model
+from apmax.workflows import load_model
 from apmax.workflows.data_types import images as image_type
 from apmax.workflows.prepare import ensemble_folds, prepare_data
+from apmax.workflows.saved_model import SavedNetwork
 
 
 def frames(path, count, tile=112):
@@ -137,10 +138,13 @@ def test_scores_do_not_depend_on_batches_or_on_the_source_of_the_paths(image_fol
     assert run("predict", image_folder / "one", image_folder / "unsorted", "--out", tmp_path / "whole.csv") == 0
     monkeypatch.setattr(decoding, "IMAGES_PER_CHUNK", 4)
     monkeypatch.setattr(image_type, "images_at_a_time", lambda size: 12)
-    largest, score_dataset = [], SavedModel.score_dataset
-    monkeypatch.setattr(
-        SavedModel, "score_dataset", lambda m, data, *more: largest.append(len(data)) or score_dataset(m, data, *more)
-    )
+    largest, score_encoded = [], SavedNetwork._score_encoded
+
+    def record_size(model, encoded, table):
+        largest.append(len(encoded.dataset))
+        return score_encoded(model, encoded, table)
+
+    monkeypatch.setattr(SavedNetwork, "_score_encoded", record_size)
     where = ["--path", "file", "--root", image_folder / "unsorted", "--ending", ".png"]
     assert run("predict", image_folder / "one", tmp_path / "list.csv", *where, "--out", tmp_path / "cut.csv") == 0
     assert max(largest) <= 12
