@@ -234,10 +234,11 @@ class CalibrationDisplay(_Display):
             raise ValueError(f"y_prob must be {len(labels)} probabilities from 0 to 1; calibrate scores first")
         order = np.argsort(probability, kind="stable")
         values, first = np.unique(probability[order], return_index=True)
-        expected = np.cumsum(probability[order])
-        middle = expected[first] - values / 2
+        counts = np.diff(np.append(first, len(order)))
+        expected = np.cumsum(values * counts)
+        middle = expected - values * counts / 2
         number = np.minimum((middle / max(expected[-1], 1e-300) * n_bins).astype(int), n_bins - 1)
-        number = np.repeat(number, np.diff(np.append(first, len(order))))
+        number = np.repeat(number, counts)
         rows = [order[number == each] for each in np.unique(number)]
         limits = [_binomial_limits(labels[each].sum(), len(each), confidence) for each in rows]
         return cls(
