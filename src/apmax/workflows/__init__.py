@@ -21,6 +21,7 @@ from apmax.workflows.job import Job, JobPlan, ModelConfig, plan_job
 from apmax.workflows.overrides import Overrides, parse_settings
 from apmax.workflows.prediction import write_predictions
 from apmax.workflows.saved_model import SavedModel, load_model
+from apmax.workflows.scored_rows import ScoredRows, load_scored_rows
 from apmax.workflows.training import JobResult, train_job
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Overrides",
     "RowReport",
     "SavedModel",
+    "ScoredRows",
     "TableData",
     "TargetEvaluations",
     "evaluate_scores",
@@ -44,6 +46,7 @@ __all__ = [
     "evaluate_targets",
     "ignored_files_warning",
     "load_model",
+    "load_scored_rows",
     "parse_settings",
     "plan_job",
     "train_job",

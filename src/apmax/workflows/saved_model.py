@@ -6,6 +6,7 @@ results.json        validation and test metrics of the chosen model
 unreadable.csv      the rows that could not be read, if there were any
 contact-sheet.png   the best-ranked images, if the data are images
 model.pt            the weights; of an ensemble member-0/model.pt, member-1/model.pt, …
+scores-*.npz        the scores of the validation and test rows (`apmax.workflows.scored_rows`)
 calibration.json    the curve from scores to probabilities of each target, fitted to the validation rows
 manifest.json       the checksums of the files from which the model is loaded, written last
 .lock               held by the training
@@ -43,10 +44,9 @@ from apmax.workflows.data_types import (
     encode_rows,
 )
 from apmax.workflows.job import Job, job_from_toml, write_job
+from apmax.workflows.scored_rows import MODEL_KIND
 
 FORMAT_VERSION = 3
-MODEL_KIND = "model"
-"""The kind of folder in its manifest."""
 JOB_FILES = ("run.toml", "encoder.json")
 """Files that are written before training."""
 CALIBRATION_FILE = "calibration.json"

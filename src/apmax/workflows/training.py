@@ -26,7 +26,7 @@ from apmax.folders import (
 )
 from apmax.train import Record, Result, fit
 from apmax.workflows.contact_sheets import draw_contact_sheets
-from apmax.workflows.data_types import Encoder, RowReport, data_type_of
+from apmax.workflows.data_types import Encoder, LabelledRows, RowReport, data_type_of
 from apmax.workflows.data_types.base import LARGEST_NETWORK
 from apmax.workflows.evaluation import TargetEvaluations, evaluate_targets
 from apmax.workflows.job import Job, JobPlan, job_from_toml, plan_job
@@ -36,13 +36,13 @@ from apmax.workflows.prepare import PreparedData, prepare_data
 from apmax.workflows.saved_model import (
     CALIBRATION_FILE,
     JOB_FILES,
-    MODEL_KIND,
     SavedModel,
     read_started,
     save_calibration,
     save_job,
     weight_files,
 )
+from apmax.workflows.scored_rows import MODEL_KIND, ScoredRows, save_scored_rows
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class JobResult:
         chosen: Stage and epoch of the chosen weights, for each member of an ensemble.
         warnings: Anomalies of the test rows.
         contact_sheets: Pictures of the best-ranked images, of the test rows if there are any.
+        scored: Scores of the validation rows (of a committee: of the cross-fitted training rows) and of the test rows.
     """
 
     folder: Path
@@ -68,6 +69,7 @@ class JobResult:
     chosen: list[dict[str, Any]]
     warnings: list[str]
     contact_sheets: list[Path] = field(default_factory=list)
+    scored: list[ScoredRows] = field(default_factory=list)
 
 
 def train_job(
@@ -149,7 +151,8 @@ def _train(
     model = SavedModel(job, prepared.encoder, prepared.targets, result.model)
     evaluated = _evaluate(model, prepared, result, folder)
     if first:
-        write_manifest(folder, (*JOB_FILES, CALIBRATION_FILE, *weight_files(job)), kind=MODEL_KIND)
+        files = (*JOB_FILES, CALIBRATION_FILE, *weight_files(job), *(each.file for each in evaluated.scored))
+        write_manifest(folder, files, kind=MODEL_KIND)
     return evaluated
 
 
@@ -214,22 +217,28 @@ def _evaluate(model: SavedModel, prepared: PreparedData, result: Result, folder:
     rows, scores, part = prepared.valid, model.score_dataset(prepared.data.valid), "validation"
     valid = evaluate_targets(scores, np.asarray(prepared.data.valid_labels), names)
     model = model.calibrated(scores, np.asarray(prepared.data.valid_labels))
-    test = None
+    test, scored = None, [_scored_rows(part, rows, scores)]
     if prepared.test is not None:
         rows, part = prepared.test, "test"
         encoded = rows.dataset is not None
         scores = model.score_dataset(rows.dataset) if encoded else model.score_table(rows.table, report)
         test = evaluate_targets(scores, rows.labels, names)
+        scored.append(_scored_rows(part, rows, scores))
     sheets: list[Path] = []
     if is_first_process():
         content = {"valid": valid.to_table(), "test": None if test is None else test.to_table()}
         write_atomic(folder / "results.json", (json.dumps(content, indent=2) + "\n").encode())
         save_calibration(folder, model)
+        save_scored_rows(folder, scored)
         sheets = draw_contact_sheets(model, rows, scores, folder, part=part)
     count = model.job.run.ensemble
     members = [folder] if count == 1 else [folder / f"member-{number}" for number in range(count)]
     chosen = [json.loads((member / "run.json").read_text(encoding="utf-8"))["chosen"] for member in members]
-    return JobResult(folder, model, valid, test, result.records, chosen, report.lines(), sheets)
+    return JobResult(folder, model, valid, test, result.records, chosen, report.lines(), sheets, scored)
+
+
+def _scored_rows(part: str, rows: LabelledRows, scores: Any) -> ScoredRows:
+    return ScoredRows.of(part, scores, rows.labels, rows=rows.row_numbers, table=rows.table)
 
 
 def _check_same_job(folder: Path, before: Job, job: Job) -> None:

@@ -228,6 +228,7 @@ class LabelledRows:
         dataset: Their model inputs, where these are made when the file is read; None where the encoder comes later.
         warnings: Lines about rows that were left out.
         unreadable: Rows that could not be read.
+        numbers: (rows,) the place of each row in the file, counted from 0; None where these are all rows in order.
     """
 
     table: Any
@@ -235,6 +236,7 @@ class LabelledRows:
     dataset: Any = None
     warnings: tuple[str, ...] = ()
     unreadable: tuple[UnreadableRow, ...] = ()
+    numbers: npt.NDArray[np.int64] | None = None
 
     @property
     def positives(self) -> int:
@@ -244,7 +246,13 @@ class LabelledRows:
     def take(self, rows: Any) -> LabelledRows:
         """Return a subset."""
         part = None if self.dataset is None else self.dataset.subset(rows)
-        return LabelledRows(self.table.take(rows), self.labels[rows], part)
+        numbers = self.row_numbers[np.asarray(rows)]
+        return LabelledRows(self.table.take(rows), self.labels[rows], part, numbers=numbers)
+
+    @property
+    def row_numbers(self) -> npt.NDArray[np.int64]:
+        """The place of each row in the file, counted from 0."""
+        return np.arange(len(self.labels)) if self.numbers is None else self.numbers
 
 
 Config = TypeVar("Config", bound=DataConfig)
@@ -334,7 +342,7 @@ class DataType(ABC, Generic[Config]):
         if known.all():
             return LabelledRows(table, labels)
         line = f"{int((~known).sum()):,} rows without a {targets.names[0]!r} are left out"
-        return LabelledRows(table.filter(known), labels[known], warnings=(line,))
+        return LabelledRows(table.filter(known), labels[known], warnings=(line,), numbers=np.flatnonzero(known))
 
     def groups(self, table: Any) -> Sequence[str]:
         """Return the group of each row, by the grouping that `config.split` names."""

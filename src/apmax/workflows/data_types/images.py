@@ -317,7 +317,7 @@ class ImageType(DataType[ImageData]):
         )
         unreadable = tuple(UnreadableRow(int(known[item.row]), item.value, item.reason) for item in report.unreadable)
         rows = known[dataset.places]
-        return LabelledRows(table.take(rows), labels[rows], dataset, tuple(report.lines()), unreadable)
+        return LabelledRows(table.take(rows), labels[rows], dataset, tuple(report.lines()), unreadable, rows)
 
     def training_dataset(self, dataset: ImageDataset, seed: int) -> ImageDataset:
         """Return the images with augmentation by that seed."""

@@ -213,8 +213,9 @@ class MoleculeType(DataType[MoleculeData]):
         )
         # The labels of joined molecules are not those of their row.
         joined = labels if dataset.labels is None else dataset.labels.numpy().astype(labels.dtype)
-        table = table.take(dataset.table_rows)
-        return LabelledRows(table, joined, dataset, tuple(report.lines()), tuple(report.unreadable))
+        rows = dataset.table_rows
+        unreadable = tuple(report.unreadable)
+        return LabelledRows(table.take(rows), joined, dataset, tuple(report.lines()), unreadable, rows)
 
     def groups(self, table: Any) -> list[str]:
         """Return the Bemis–Murcko scaffold of every molecule."""
