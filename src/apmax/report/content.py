@@ -179,7 +179,7 @@ class LearningCurve:
         name: The network.
         stage: Name of the stage of each epoch.
         loss: Mean training loss.
-        objective: Exact surrogate objective 1 + P in [0, 1] on the training rows.
+        objective: Surrogate average precision (the exact objective −P, between 0 and 1) on the training rows.
         valid_objective: The same on the validation rows.
         ap: Average precision on the training rows.
         valid_ap: Average precision on the validation rows.

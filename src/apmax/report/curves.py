@@ -107,10 +107,7 @@ def threshold_curve(
             )
         )
         flagged, found, threshold = flagged[kept], found[kept], threshold[kept]
-    # The shortest decimals that give the same score in the type of the scores.
-    return ThresholdCurve(
-        tuple(float(str(value)) for value in threshold), tuple(flagged.tolist()), tuple(found.tolist())
-    )
+    return ThresholdCurve(tuple(threshold.tolist()), tuple(flagged.tolist()), tuple(found.tolist()))
 
 
 def _drawn_points(flagged: Floats, found: Floats, columns: int) -> _Rows:

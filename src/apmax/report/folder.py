@@ -1,0 +1,141 @@
+"""Reports of model folders: the rows behind the scores, and the files that a report leaves in a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from apmax.data import RowSource
+from apmax.report.collect import collect_report, read_learning_curves
+from apmax.report.content import REPORT_FILE, REPORT_PAGE, ReportData, load_report, save_report
+from apmax.report.page import write_report
+from apmax.workflows import RowReport, SavedModel, ScoredRows, load_model, load_scored_rows
+
+
+def attach_tables(
+    model: SavedModel, scored: Sequence[ScoredRows]
+) -> tuple[list[ScoredRows], dict[str, SavedModel], list[str]]:
+    """Return scored rows of a training with the rows themselves, where their files are still there.
+
+    Returns:
+        The scored rows; the model with the encoder for the file of each part that has a table; and a line for each
+        file that is missing or has changed.
+    """
+    parts, readers, lines = [], {}, []
+    for part in scored:
+        file = _file_of(model, part.part)
+        try:
+            reader, source = model.open(file, **_reading_options(model, part.part))
+            table = source.read().take(part.rows) if part.table is None else part.table
+            if part.table is None and not _same_labels(model, part, table):
+                raise ValueError("its rows have changed since the training")
+        except (OSError, ValueError, IndexError) as error:
+            reason = "it is not there any more" if isinstance(error, FileNotFoundError) else str(error)
+            lines.append(f"no examples of the {part.part} rows, which come from {file}: {reason}")
+            parts.append(part)
+            continue
+        readers[part.part] = reader
+        parts.append(replace(part, table=table))
+    return parts, readers, lines
+
+
+def _file_of(model: SavedModel, part: str) -> str:
+    data = model.job.data
+    own = data.test if part == "test" else data.valid if part == "validation" else None
+    return data.train if own is None else own
+
+
+def _reading_options(model: SavedModel, part: str) -> dict[str, Any]:
+    """Return the options by which the training read a file."""
+    folder = Path(_file_of(model, part)).is_dir()
+    names = () if folder else model.data_type.reading_options
+    return {name: getattr(model.job.data, name) for name in names}
+
+
+def _same_labels(model: SavedModel, part: ScoredRows, table: Any) -> bool:
+    """Return whether the rows of a file have the labels that were stored; of molecules the joined ones may differ."""
+    if table.num_rows != len(part.rows):
+        return False
+    labels = model.targets.labels(table).reshape(part.labels.shape)
+    differs = ~((labels == part.labels) | (np.isnan(labels) & np.isnan(part.labels)))
+    return bool(differs.mean() <= (0.05 if model.job.data.kind == "molecules" else 0))
+
+
+def score_source(model: SavedModel, source: RowSource) -> tuple[ScoredRows, list[str]]:
+    """Return the labelled rows of a file with the model's scores, and warnings about them.
+
+    Args:
+        model: The model, and with it the encoder for the source (`SavedModel.open` returns both).
+        source: The rows.
+
+    Raises:
+        ValueError: A target column is missing, or there are no rows.
+    """
+    model.targets.check_columns(source)
+    report, tables, scores = RowReport(), [], []
+    for chunk, own in model.score_chunks(source, report):
+        tables.append(chunk)
+        scores.append(own)
+    if not tables:
+        raise ValueError(f"{source.path} has no rows")
+    import pyarrow as pa
+
+    table = pa.concat_tables(tables)
+    return ScoredRows.of(
+        source.path.name, np.concatenate(scores), model.targets.labels(table), table=table
+    ), report.lines()
+
+
+def report_folder(
+    folder: str | os.PathLike[str],
+    *,
+    data: str | os.PathLike[str] | None = None,
+    by: Sequence[str] = (),
+    model: Any = None,
+    **options: Any,
+) -> ReportData:
+    """Return the content of the report of a model's folder.
+
+    Without `data` and `by` it is the stored one (report.json), if there is one. Otherwise it is collected anew, from
+    the stored scores and the files of the training, or from `data`.
+
+    Args:
+        folder: The folder.
+        data: Other labelled rows to report on.
+        by: Columns of subgroups.
+        model: The builder of a network of your own, as in `load_model`.
+        **options: Differences of `data` from the training data, as in `SavedModel.score`.
+
+    Raises:
+        FileNotFoundError: There is no trained model, or no such file.
+        ValueError: A file is damaged, there is no such column, or the rows have no positive or no negative one.
+    """
+    place = Path(folder)
+    stored = load_report(place / REPORT_FILE) if (place / REPORT_FILE).is_file() else None
+    if stored is not None and data is None and not by:
+        return stored
+    saved = load_model(place, model=model)
+    before = {} if stored is None else {"facts": stored.facts, "warnings": stored.warnings}
+    if data is not None:
+        reader, source = saved.open(data, **options)
+        part, warnings = score_source(reader, source)
+        title = f"{place.resolve().name} on {source.path.name}"
+        return collect_report(saved, [part], title=title, by=by, readers={part.part: reader}, warnings=warnings)
+    parts, readers, lines = attach_tables(saved, list(load_scored_rows(place).values()))
+    content: Mapping[str, Any] = {**before, "warnings": (*before.get("warnings", ()), *lines)}
+    learning = read_learning_curves(place)
+    title = place.resolve().name
+    return collect_report(saved, parts, title=title, by=by, readers=readers, learning=learning, **content)
+
+
+def store_report(folder: str | os.PathLike[str], data: ReportData) -> Path:
+    """Write report.json and report.html into a model's folder, and return the latter."""
+    place = Path(folder)
+    save_report(data, place / REPORT_FILE)
+    write_report(data, place / REPORT_PAGE)
+    return place / REPORT_PAGE
