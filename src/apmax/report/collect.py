@@ -202,13 +202,13 @@ def _report_target(
         leaderboard=_contenders(leaderboard),
         importance=importance,
         examples=() if examples is None else _example_tables(reader, examples, number, first),
-        subgroups=tuple(
-            _subgroups(name, part)
-            for part in own
-            for name in by
-            if part.table is not None and name in part.table.column_names
-        ),
+        subgroups=tuple(_subgroups(name, _first_with(name, own)) for name in by),
     )
+
+
+def _first_with(column: str, scored: Sequence[ScoredRows]) -> ScoredRows:
+    """Return the first part whose table has a column."""
+    return next(part for part in scored if part.table is not None and column in part.table.column_names)
 
 
 def _same_rows(part: ScoredRows, other: ScoredRows) -> bool:

@@ -102,7 +102,9 @@
     charts.push(redraw);
     redraw();
   }
-  const options = (width, more) => ({ className: "plot", width, ...more });
+  const options = (width, more) => ({ className: "plot", width, marginBottom: 46, ...more });
+  // Below the numbers of the axis, not beside them.
+  const below = { labelOffset: 40 };
 
   function legend(element, entries) {
     if (!element) return;
@@ -110,11 +112,7 @@
       ...entries.map(([text, kind]) => {
         const entry = document.createElement("span");
         entry.className = kind;
-        const label = document.createElement("span");
-        label.className = "ink";
-        label.textContent = text;
-        // The mark of the entry is in front of its first child.
-        entry.append(text);
+        entry.textContent = text;
         return entry;
       }),
     );
@@ -129,10 +127,10 @@
     const text = (row) => `${row.name}\n${fixed(row.estimate)} (${fixed(row.low)} to ${fixed(row.high)})`;
     return Plot.plot(
       options(width, {
-        height: 48 + 26 * rows.length,
+        height: 66 + 26 * rows.length,
         marginLeft: left,
         marginRight: 24,
-        x: { label, grid: true, ...(domain ? { domain } : {}), ticks: small ? 4 : 8 },
+        x: { ...below, label, grid: true, ...(domain ? { domain } : {}), ticks: small ? 4 : 8 },
         y: {
           type: "band", domain: unique.map((row) => row.key), label: null, tickSize: 0,
           tickFormat: (k) => clip(unique[k].name, letters),
@@ -199,7 +197,7 @@
         options(width, {
           height: Math.min(360, 40 + 0.75 * width),
           marginLeft: 48,
-          x: { type: "sqrt", domain: [0, most], label: "predicted probability →", ticks: 5 },
+          x: { ...below, type: "sqrt", domain: [0, most], label: "predicted probability →", ticks: 5 },
           y: { type: "sqrt", domain: [0, most], label: "↑ observed share of positives", grid: true, ticks: 5 },
           marks: [
             Plot.line([[0, 0], [most, most]], { stroke: "currentColor", strokeDasharray: "4 3", strokeOpacity: 0.6 }),
@@ -223,7 +221,7 @@
         options(width, {
           height: Math.min(360, 40 + 0.75 * width),
           marginLeft: 48,
-          x: { label: "score →", ticks: 6 },
+          x: { ...below, label: "score →", ticks: 6 },
           y: { label: "↑ share of the class", grid: true, ticks: 5, tickFormat: "%" },
           marks: [
             Plot.rectY(bars(negatives), style(1)),
@@ -272,7 +270,7 @@
           height: 320,
           marginLeft: 48,
           marginTop: 28,
-          x: { label: "epoch →", domain: [0.5, Math.max(longest + 0.5, 2)], ticks: Math.min(longest, 10), tickFormat: (k) => (isWhole(k) ? String(k) : "") },
+          x: { ...below, label: "epoch →", domain: [0.5, Math.max(longest + 0.5, 2)], ticks: Math.min(longest, 10), tickFormat: (k) => (isWhole(k) ? String(k) : "") },
           y: { domain: [0, 1], label: null, grid: true },
           marks: [
             Plot.ruleX(starts.slice(1), { x: "epoch", stroke: "currentColor", strokeOpacity: 0.35 }),
@@ -370,7 +368,7 @@
       const marks = [];
       curves.forEach((each, k) => {
         const band = each.part.band;
-        if (shown[k] && band) {
+        if (shown[k] && band && k === state.part) {
           const rows = band.recall.map((recall, j) => ({
             recall,
             low: precisionAt(band.low[j], each.prevalence, scaled[k]),
@@ -393,7 +391,7 @@
         options(width, {
           height,
           marginLeft: 48,
-          x: { domain: [0, 1], label: "recall →", ticks: width < 520 ? 5 : 10 },
+          x: { ...below, domain: [0, 1], label: "recall →", ticks: width < 520 ? 5 : 10 },
           y: { domain: [0, 1], label: "↑ precision", grid: true },
           marks: [
             Plot.ruleY([scaled[state.part]], { stroke: "currentColor", strokeDasharray: "4 3", strokeOpacity: 0.7 }),
