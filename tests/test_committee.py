@@ -21,12 +21,13 @@ from apmax.committee import (
     fit_committee,
 )
 from apmax.committee.crossfit import make_folds, number_of_folds, stopping_split
-from apmax.committee.members import EstimatorMember, FoldData
+from apmax.committee.members import Cost, EstimatorMember, FoldData
 from apmax.committee.storage import folder_size, load_committee, load_results, save_committee, save_result
 from apmax.committee.trees import Forest, fit_forest
 from apmax.folders import FolderError
 from apmax.metrics import average_precision
 
+COST = Cost(1.0, 0.0, 0.0)
 CHEAP = ["gbdt", "trees", "linear", "linear_ce"]
 
 
@@ -94,7 +95,7 @@ class TestLeakage:
             assert len(train) + len(stop) == len(data.labels)
             return EstimatorMember(LogisticRegression().fit(data.rows, data.labels))
 
-        fit_committee(training_rows(X, y), {"spy": Member(fit, None, "", 1.0, raw=True)}, seed=0)
+        fit_committee(training_rows(X, y), {"spy": Member(fit, None, "", COST, raw=True)}, seed=0)
         assert seen
         for rows, out in zip(seen, held_out, strict=True):
             assert not rows & out
@@ -223,7 +224,7 @@ class TestCommittee:
 
         X, y = table()
         with pytest.raises(ValueError, match="member 'broken' gave a score that is not finite"):
-            fit_committee(training_rows(X, y), {"broken": Member(lambda data: Broken(), None, "", 1.0)})
+            fit_committee(training_rows(X, y), {"broken": Member(lambda data: Broken(), None, "", COST)})
 
     def test_categories_reach_all_members(self):
         import pyarrow as pa

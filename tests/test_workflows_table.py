@@ -11,6 +11,7 @@ import pytest
 
 from apmax.data import TableFile
 from apmax.data.tables import TableEncoder
+from apmax.metrics import average_precision
 from apmax.workflows import (
     DATA_TYPES,
     DataConfig,
@@ -18,6 +19,8 @@ from apmax.workflows import (
     ModelConfig,
     Overrides,
     TableData,
+    evaluate_source,
+    load_scored_rows,
     parse_settings,
     plan_job,
     train_job,
@@ -25,6 +28,9 @@ from apmax.workflows import (
 from apmax.workflows.data_types import TableType
 from apmax.workflows.job import job_from_table, job_to_table, read_data_config
 from apmax.workflows.prepare import prepare_data
+from small_files import client_rows, write_csv
+
+QUICK = Overrides(epochs=2, settings={"stages.0.epochs": 3, "accelerator": "cpu"})
 
 
 @pytest.fixture
@@ -198,3 +204,33 @@ def test_target_of_lists_is_named_with_its_file(tmp_path):
     pq.write_table(pa.table({"x": [1, 2], "y": [[0], [1]]}), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match=r"target: column 'y' of .*a\.parquet is of type list"):
         prepare_data(TableData(str(tmp_path / "a.parquet"), "y"), seed=0)
+
+
+def test_weights_count_in_training_calibration_and_metrics(tmp_path):
+    """A row of weight 2 is two rows in the validation AP; rows of weight 0 are left out."""
+    rows = client_rows(300)
+    for number, row in enumerate(rows):
+        row["w"] = [2, 1, 0][number % 3]
+    train, valid = write_csv(tmp_path / "a.csv", rows[:200]), write_csv(tmp_path / "b.csv", rows[200:])
+    table = {"data": {"train": train, "valid": valid, "target": "bought", "weight": "w"}}
+    notes = []
+    result = train_job(table, QUICK, out=tmp_path / "r", notify=lambda facts, warnings: notes.extend(warnings))
+    scored = load_scored_rows(tmp_path / "r")["validation"]
+    expected = [row["w"] for row in rows[200:] if row["w"]]
+    assert scored.sample_weight.tolist() == expected
+    assert scored.rows.tolist() == [number for number in range(100) if rows[200 + number]["w"]]
+    ap = average_precision(scored.scores[:, 0], scored.labels[:, 0], sample_weight=scored.sample_weight).item()
+    assert result.valid.each["bought"].ap.estimate == pytest.approx(ap, abs=1e-9)
+    assert "66 rows of weight 0 are left out" in notes
+    assert "w" not in result.model.encoder.names
+    again = evaluate_source(*result.model.open(valid))[0]
+    assert again.each["bought"].ap.estimate == pytest.approx(ap, abs=1e-6)
+
+
+@pytest.mark.parametrize("value", ["-1", "", "much"])
+def test_a_weight_that_is_no_weight_is_an_error_with_its_row(value, tmp_path):
+    rows = [{**row, "w": value if number == 7 else 1} for number, row in enumerate(client_rows(60))]
+    table = {"data": {"train": write_csv(tmp_path / "a.csv", rows), "target": "bought", "weight": "w"}}
+    with pytest.raises(ValueError, match=r"weight: column 'w' of a.csv must hold numbers .* \(counted from 0\): 7$"):
+        train_job(table, QUICK, out=tmp_path / "r")
+    assert not (tmp_path / "r").exists()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SAME_NAME = """
     augment batch_size by contact_sheet devices duplicates ending ensemble epochs group kind largest_fragment loss lr
     model name num_pos on_error out path positive pretrained probability resume root seed share size smiles space split
-    stem target test test_share time top valid width
+    stem target test test_share time top valid weight width
 """
 FLAGS = {
     **{name: f"--{name.replace('_', '-')}" for name in _SAME_NAME.split()},

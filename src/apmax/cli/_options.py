@@ -137,6 +137,10 @@ ColumnOption = Annotated[
         rich_help_panel=DATA,
     ),
 ]
+WeightOption = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="Sample weights, in training and in all metrics.", rich_help_panel=DATA),
+]
 KindOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Type of data: table, molecules, images.", rich_help_panel=DATA)
 ]
@@ -214,6 +218,7 @@ class JobOptions:
     target: TargetOption = None
     positive: PositiveOption = None
     column: ColumnOption = None
+    weight: WeightOption = None
     smiles: SmilesOption = None
     duplicates: DuplicatesOption = None
     largest_fragment: LargestFragmentOption = None

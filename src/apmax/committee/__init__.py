@@ -3,13 +3,16 @@
 from apmax.committee.crossfit import Committee, FitResult, TrainingRows, fit_committee
 from apmax.committee.features import ArrayFeatures, TableFeatures
 from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, LossVerdict
-from apmax.committee.members import MEMBERS, Member, find_members
+from apmax.committee.members import EFFORTS, MEMBERS, Member, find_members
+from apmax.committee.plan import CommitteePlan, plan_committee
 from apmax.committee.storage import load_committee, save_committee
 
 __all__ = [
+    "EFFORTS",
     "MEMBERS",
     "ArrayFeatures",
     "Committee",
+    "CommitteePlan",
     "FitResult",
     "Leaderboard",
     "LeaderboardRow",
@@ -20,5 +23,6 @@ __all__ = [
     "find_members",
     "fit_committee",
     "load_committee",
+    "plan_committee",
     "save_committee",
 ]

@@ -24,6 +24,7 @@ from apmax.train import Data, Run, fit, predict, table_recipe
 
 _Array = NDArray[np.float64]
 _LEAST_PROBABILITY = 1e-9
+_TREES = 100
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,27 @@ class EstimatorMember:
         raise ValueError(f"members: {name} is an estimator of your own, and apmax cannot save it without pickle")
 
 
+EFFORTS = ("quick", "standard", "best")
+"""How much a committee may take: one member on one split; all on several folds; more folds, trees and seeds."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Time of one fit and the scoring of its held-out rows, measured on one core; for plans."""
+
+    fixed: float
+    per_row: float
+    per_value: float
+
+    def seconds(self, rows: float, columns: int) -> float:
+        """Return the estimated time for this many training rows."""
+        return self.fixed + rows * (self.per_row + columns * self.per_value)
+
+    def times(self, factor: float) -> Cost:
+        """Return the cost of so many fits."""
+        return Cost(factor * self.fixed, factor * self.per_row, factor * self.per_value)
+
+
 @dataclass(frozen=True)
 class Member:
     """An entry of the table of members.
@@ -148,15 +170,17 @@ class Member:
         fit: Fits the member to one fold.
         read: Restores a fitted one from its bytes; None for a user's own estimators.
         suffix: Of its files.
-        cost: Time of one fit relative to the cheapest member, a rough figure for plans.
+        cost: Estimated time of one fit.
         raw: Whether it scores rows in their original form.
+        effort: The effort that `fit` makes and `read` expects.
     """
 
     fit: Callable[[FoldData], FittedMember]
     read: Callable[[bytes], FittedMember] | None
     suffix: str
-    cost: float
+    cost: Cost
     raw: bool = False
+    effort: str = "standard"
 
 
 def one_hot(matrix: Matrix, sizes: Sequence[int]) -> Matrix:
@@ -205,7 +229,7 @@ class _OneHotForest:
         return _OneHotForest(sizes, forest)
 
 
-def _fit_forest(data: FoldData, *, kind: str, trees: int = 100) -> FittedMember:
+def _fit_forest(data: FoldData, *, kind: str, trees: int = _TREES) -> FittedMember:
     matrix = one_hot(data.matrix, data.sizes)
     forest = fit_forest(matrix, data.labels, data.sample_weight, kind=kind, trees=trees, seed=data.seed)
     return _OneHotForest(tuple(data.sizes), forest)
@@ -244,6 +268,35 @@ def _fit_network(data: FoldData, *, loss: str) -> FittedMember:
     return NetworkMember(tuple(data.sizes), fit(network, rows, run).model.cpu())
 
 
+@dataclass(frozen=True)
+class SeedAverage:
+    """A member that was fitted several times with different seeds; its score is the mean."""
+
+    parts: tuple[FittedMember, ...]
+
+    def score(self, matrix: Matrix) -> _Array:
+        """Return the mean of the parts' scores."""
+        mean: _Array = np.mean([part.score(matrix) for part in self.parts], axis=0)
+        return mean
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes of the parts as arrays of an .npz file."""
+        parts = {f"part{number}": np.frombuffer(part.to_bytes(), np.uint8) for number, part in enumerate(self.parts)}
+        return npz_content(**parts)
+
+    @staticmethod
+    def from_bytes(content: bytes, *, read: Callable[[bytes], FittedMember]) -> SeedAverage:
+        """Return the member that `to_bytes` wrote; `read` restores a part."""
+        names = [f"part{number}" for number in range(_BEST_SEEDS)]
+        arrays = read_npz(io.BytesIO(content), names)
+        return SeedAverage(tuple(read(arrays[name].astype(np.uint8).tobytes()) for name in names))
+
+
+def _fit_seeds(data: FoldData, *, fit: Callable[[FoldData], FittedMember]) -> FittedMember:
+    # Seeds of the folds are consecutive; these stay apart from them.
+    return SeedAverage(tuple(fit(replace(data, seed=data.seed + 1000 * number)) for number in range(_BEST_SEEDS)))
+
+
 def _fit_own(data: FoldData, *, estimator: Any) -> FittedMember:
     from sklearn.base import clone  # type: ignore[import-untyped]
     from sklearn.utils.validation import has_fit_parameter  # type: ignore[import-untyped]
@@ -257,13 +310,13 @@ def _fit_own(data: FoldData, *, estimator: Any) -> FittedMember:
 
 
 MEMBERS: dict[str, Member] = {
-    "gbdt": Member(_fit_gbdt, Boosting.from_bytes, ".txt", 1.0),
-    "forest": Member(partial(_fit_forest, kind="forest"), _OneHotForest.from_bytes, ".npz", 2.0),
-    "trees": Member(partial(_fit_forest, kind="trees"), _OneHotForest.from_bytes, ".npz", 1.0),
-    "linear": Member(partial(_fit_linear, loss="ap"), LinearMember.from_bytes, ".npz", 1.0),
-    "mlp": Member(partial(_fit_network, loss="ap"), NetworkMember.from_bytes, ".pt", 10.0),
-    "linear_ce": Member(partial(_fit_linear, loss="ce"), LinearMember.from_bytes, ".npz", 0.5),
-    "mlp_ce": Member(partial(_fit_network, loss="ce"), NetworkMember.from_bytes, ".pt", 10.0),
+    "gbdt": Member(_fit_gbdt, Boosting.from_bytes, ".txt", Cost(0.3, 1e-5, 6e-6)),
+    "forest": Member(partial(_fit_forest, kind="forest"), _OneHotForest.from_bytes, ".npz", Cost(0.3, 1e-4, 1e-5)),
+    "trees": Member(partial(_fit_forest, kind="trees"), _OneHotForest.from_bytes, ".npz", Cost(0.2, 1e-4, 2e-6)),
+    "linear": Member(partial(_fit_linear, loss="ap"), LinearMember.from_bytes, ".npz", Cost(0.1, 1e-5, 3e-6)),
+    "mlp": Member(partial(_fit_network, loss="ap"), NetworkMember.from_bytes, ".pt", Cost(4.0, 1e-5, 1e-6)),
+    "linear_ce": Member(partial(_fit_linear, loss="ce"), LinearMember.from_bytes, ".npz", Cost(0.05, 1e-6, 5e-7)),
+    "mlp_ce": Member(partial(_fit_network, loss="ce"), NetworkMember.from_bytes, ".pt", Cost(4.0, 1e-5, 1e-6)),
 }
 """Members for tables by name."""
 
@@ -271,23 +324,47 @@ LOSS_PAIRS = (("linear", "linear_ce"), ("mlp", "mlp_ce"))
 """Members that differ in their loss only: average precision against cross-entropy."""
 
 
-def find_members(members: Any) -> dict[str, Member]:
+_OWN_COST = Cost(1.0, 1e-5, 1e-5)
+_BEST_SEEDS, _BEST_TREES = 3, 400
+
+
+def _at_best(name: str) -> Member:
+    """Return a member with more trees or, where chance decides, the mean of several seeds."""
+    member = MEMBERS[name]
+    if name in ("forest", "trees"):
+        fit = partial(_fit_forest, kind=name, trees=_BEST_TREES)
+        return replace(member, fit=fit, cost=member.cost.times(_BEST_TREES / _TREES), effort="best")
+    if name in ("linear", "linear_ce"):
+        return replace(member, effort="best")
+    assert member.read is not None
+    return Member(
+        partial(_fit_seeds, fit=member.fit),
+        partial(SeedAverage.from_bytes, read=member.read),
+        ".npz",
+        member.cost.times(_BEST_SEEDS),
+        effort="best",
+    )
+
+
+def find_members(members: Any, *, effort: str = "standard") -> dict[str, Member]:
     """Return members by name.
 
     Args:
         members: None for all of `MEMBERS`; or a list of their names and of pairs (name, estimator).
+        effort: One of `EFFORTS`. With "best", forests have 400 trees instead of 100, and gradient boosting and
+            networks are the mean of three seeds.
 
     Raises:
         ValueError: An unknown name, one twice, or none at all.
     """
-    if members is None:
-        return dict(MEMBERS)
+    validation.choice("effort", effort, EFFORTS)
     found: dict[str, Member] = {}
-    for entry in members:
+    for entry in MEMBERS if members is None else members:
         if isinstance(entry, tuple):
-            name, member = entry[0], Member(partial(_fit_own, estimator=entry[1]), None, "", 1.0, raw=True)
+            name, member = entry[0], Member(partial(_fit_own, estimator=entry[1]), None, "", _OWN_COST, raw=True)
         else:
-            name, member = entry, MEMBERS[validation.choice("members", entry, MEMBERS)]
+            name = validation.choice("members", entry, MEMBERS)
+            member = _at_best(name) if effort == "best" else MEMBERS[name]
         if name in found:
             raise ValueError(f"members must have different names, got {name!r} twice")
         found[name] = member

@@ -24,7 +24,7 @@ from apmax.blend import Blend
 from apmax.committee.crossfit import Committee, FitResult, FitTask, FoldModels
 from apmax.committee.features import FEATURE_FORMATS
 from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, LossVerdict
-from apmax.committee.members import MEMBERS, Member
+from apmax.committee.members import EFFORTS, Member, find_members
 from apmax.data.archives import npz_content, read_npz
 from apmax.folders import FolderError, Manifest, read_manifest, write_atomic, write_manifest
 from apmax.metrics import Difference, Interval
@@ -75,6 +75,7 @@ def save_committee(folder: str | os.PathLike[str], committee: Committee) -> None
     table = {
         "version": _VERSION,
         "members": list(committee.table),
+        "effort": max((member.effort for member in committee.table.values()), key=EFFORTS.index),
         "features": formats[type(committee.folds[0].features)],  # type: ignore[index]
         "folds": [
             {"features": fold.features.to_table(), "location": dict(fold.location), "scale": dict(fold.scale)}
@@ -114,7 +115,7 @@ def _parse(manifest: Manifest) -> Committee:
     table = json.loads(manifest.read(CONTENT_FILE))
     if table["version"] != _VERSION:
         raise ValueError(f"its format is {table['version']}, this apmax reads {_VERSION}")
-    members = {name: MEMBERS[name] for name in table["members"]}
+    members = find_members(table["members"], effort=table["effort"])
     encoding = FEATURE_FORMATS[table["features"]]
     folds = []
     for number, entry in enumerate(table["folds"]):

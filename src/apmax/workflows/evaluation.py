@@ -15,6 +15,7 @@ from apmax.data import RowSource, any_known
 from apmax.metrics import Interval
 from apmax.train import nan_to_none
 from apmax.workflows.data_types import RowReport
+from apmax.workflows.prepare import read_weights
 from apmax.workflows.saved_model import SavedModel
 
 PRECISION_AT = (10, 50, 100, 500, 1000)
@@ -27,7 +28,7 @@ class Evaluation:
     Args:
         rows: Number of rows.
         positives: Number of positive ones.
-        no_skill: The AP of a random ranking, which is the share of positives.
+        no_skill: The AP of a random ranking, which is the (weighted) share of positives.
         ap: Average precision with its 95 % interval.
         auprc: Trapezoidal area under the precision–recall curve with its interval.
         auroc: Area under the ROC curve with its interval.
@@ -48,8 +49,12 @@ class Evaluation:
         return table
 
 
-def evaluate_scores(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> Evaluation:
+def evaluate_scores(
+    scores: npt.NDArray[Any], labels: npt.NDArray[Any], sample_weight: npt.NDArray[Any] | None = None
+) -> Evaluation:
     """Return AP, AUPRC and AUROC with 95 % intervals, and precision at several k and at the number of positives.
+
+    Precision at k is that of k rows of the list, whatever their weights.
 
     >>> result = evaluate_scores(np.array([0.9, 0.8, 0.7, 0.1]), np.array([1, 0, 1, 0]))
     >>> round(result.ap.estimate, 3), result.no_skill, result.precision_at
@@ -57,13 +62,14 @@ def evaluate_scores(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> Evalu
     """
     score, label = torch.as_tensor(scores), torch.as_tensor(labels)
     rows, positives = len(label), int(label.sum())
+    weight = np.ones(rows) if sample_weight is None else sample_weight
     return Evaluation(
         rows=rows,
         positives=positives,
-        no_skill=positives / rows,
-        ap=metrics.average_precision_interval(score, label),
-        auprc=metrics.auprc_interval(score, label),
-        auroc=metrics.auroc_interval(score, label),
+        no_skill=float(weight @ np.asarray(labels, np.float64) / weight.sum()),
+        ap=metrics.average_precision_interval(score, label, sample_weight=sample_weight),
+        auprc=metrics.auprc_interval(score, label, sample_weight=sample_weight),
+        auroc=metrics.auroc_interval(score, label, sample_weight=sample_weight),
         precision_at={
             k: metrics.precision_at_k(score, label, k=k).item()
             for k in sorted({k for k in (*PRECISION_AT, positives) if 0 < k <= rows})
@@ -96,13 +102,19 @@ class TargetEvaluations:
         return float(np.mean([part.ap.estimate for part in self.each.values()]))
 
 
-def evaluate_targets(scores: npt.NDArray[Any], labels: npt.NDArray[Any], names: Sequence[str]) -> TargetEvaluations:
+def evaluate_targets(
+    scores: npt.NDArray[Any],
+    labels: npt.NDArray[Any],
+    names: Sequence[str],
+    sample_weight: npt.NDArray[Any] | None = None,
+) -> TargetEvaluations:
     """Return the evaluation of each target over the rows that have its label and a score.
 
     Args:
         scores: (rows,), or (rows, targets) of several targets; NaN where a row could not be read.
         labels: 0 or 1, NaN where missing.
         names: The targets.
+        sample_weight: (rows,); None for equal weights.
 
     Raises:
         ValueError: No target has a positive and a negative row.
@@ -117,7 +129,8 @@ def evaluate_targets(scores: npt.NDArray[Any], labels: npt.NDArray[Any], names: 
     for name, score, label in columns:
         known = ~np.isnan(label) & ~np.isnan(score)
         if (label[known] == 1).any() and (len(names) == 1 or (label[known] == 0).any()):
-            each[name] = evaluate_scores(np.ascontiguousarray(score[known]), np.ascontiguousarray(label[known]))
+            weight = None if sample_weight is None else sample_weight[known]
+            each[name] = evaluate_scores(np.ascontiguousarray(score[known]), np.ascontiguousarray(label[known]), weight)
     if not each:
         raise ValueError(f"there is no positive row of {', '.join(map(repr, names))}: AP is undefined")
     return TargetEvaluations(each, len(names) > 1)
@@ -134,8 +147,12 @@ def evaluate_source(model: SavedModel, source: RowSource) -> tuple[TargetEvaluat
         ValueError: A target column is missing, there are no rows, or none is positive.
     """
     model.targets.check_columns(source)
-    report, scores, labels = RowReport(), [], []
+    report, scores, labels, weights = RowReport(), [], [], []
+    column = model.job.data.weight
+    weighted = column is not None and column in source.columns
     for chunk, chunk_scores in model.score_chunks(source, report):
+        if weighted:
+            weights.append(read_weights(chunk, str(column), source))
         scores.append(chunk_scores)
         labels.append(model.targets.labels(chunk))
     if not scores:
@@ -144,11 +161,12 @@ def evaluate_source(model: SavedModel, source: RowSource) -> tuple[TargetEvaluat
     if len(names) == 1 and not (label == 1).any():
         target = model.targets.each[0]
         raise ValueError(f"{source.path} has no row whose {target.name!r} is {target.positive!r}: AP is undefined")
-    results = evaluate_targets(np.concatenate(scores), label, names)
+    results = evaluate_targets(np.concatenate(scores), label, names, np.concatenate(weights) if weighted else None)
     unlabelled = int((~any_known(label)).sum())
     warnings = [
         *report.lines(),
         *([f"{unlabelled:,} rows without a target are left out"] if unlabelled else []),
+        *([f"there is no column {column!r}: all rows have the same weight"] if column and not weighted else []),
         *(
             f"{name!r} has no positive or no negative row here: its AP is undefined"
             for name in names

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from apmax.data import (
     Labels,
@@ -64,61 +65,228 @@ def prepare_data(config: DataConfig, *, seed: int) -> PreparedData:
     Raises:
         ValueError: A missing column, a target without two values, a part without positives or negatives.
     """
-    data_type = data_type_of(config)
-    sources = _open_sources(data_type)
-    table = sources["train"].read()
-    data_type = data_type.complete(table, sources["train"])
-    config = data_type.config
-    targets = Targets.fit(config.targets, table, positive=config.positive)
-    files = {
-        name: data_type.read_rows(source, targets, table if name == "train" else None)
-        for name, source in sources.items()
-    }
-    for name in ("train", "valid"):
-        if name in files:
-            _check_classes(files[name], sources[name], targets)
-    rows, test = files["train"], files.get("test")
-    if test is not None and not test.positives:
-        raise ValueError(f"test: {sources['test'].path} has no positive row: AP is undefined")
-    warnings = [
-        line if name == "train" else f"{sources[name].path.name}: {line}"
-        for name, part in files.items()
-        for line in part.warnings
-    ]
-    if "valid" in files:
-        train, valid, method = rows, files["valid"], sources["valid"].path.name
+    files = _read_files(config)
+    data_type, targets, rows, test = files.data_type, files.targets, files.train, files.parts.get("test")
+    warnings = files.warnings()
+    if "valid" in files.parts:
+        train, valid, method = rows, files.parts["valid"], files.sources["valid"].path.name
     else:
         parts = split_rows(rows.table, rows.labels, data_type, seed=seed)
         train, valid, method = rows.take(parts.train), rows.take(parts.valid), parts.method
         test = test if parts.test is None else rows.take(parts.test)
         warnings += _one_sided_targets(targets, {"training": train, "validation": valid, "test": test})
-    excluded = [name for name in (*config.targets, config.group, config.time) if name is not None]
-    encoder = data_type.fit_encoder(train.table, excluded)
+    encoder = data_type.fit_encoder(train.table, data_type.config.not_features)
     train_set, valid_set = (
         next(encode_rows(encoder, part.table)).dataset if part.dataset is None else part.dataset
         for part in (train, valid)
     )
     warnings += data_type.suspicions(encoder, train.table, train.labels)
     return PreparedData(
-        config=config,
+        config=data_type.config,
         data=Data(
-            data_type.training_dataset(train_set, seed), valid_set, labels=train.labels, valid_labels=valid.labels
+            data_type.training_dataset(train_set, seed),
+            valid_set,
+            labels=train.labels,
+            valid_labels=valid.labels,
+            sample_weight=_relative_weight(train),
+            valid_sample_weight=_relative_weight(valid),
         ),
         encoder=encoder,
         targets=targets,
         train_rows=len(train.labels),
         train_positives=train.positives,
         facts=[
-            f"{sources['train'].path.name}: {len(rows.labels):,} rows, {_positives_text(rows, targets)}",
-            _parts_text(train, valid, test, method),
+            files.train_text(),
+            _parts_text({"train on": train, "choose by": valid, "test on": test}, method),
             *data_type.facts(),
             *_columns_text(encoder),
         ],
         warnings=warnings,
         valid=valid,
         test=test,
-        unreadable={sources[name].path.name: part.unreadable for name, part in files.items() if part.unreadable},
+        unreadable=files.unreadable(),
     )
+
+
+@dataclass(frozen=True)
+class CommitteeRows:
+    """Rows for a committee, which makes its own folds.
+
+    Args:
+        data_type: The data type with the completed configuration.
+        targets: The targets and the meaning of their values.
+        rows: The training rows.
+        encoder: Fitted to all training rows: it says which columns are read. Each fold has an encoder of its own.
+        groups: (rows,) the group of each row; None without groups.
+        times: (rows,) the time of each row; None without times.
+        facts: Lines about how the data were understood.
+        warnings: Lines that deserve a look.
+        test: Test rows, if there are any.
+        unreadable: Rows of each file that could not be read.
+    """
+
+    data_type: DataType[Any]
+    targets: Targets
+    rows: LabelledRows
+    encoder: Encoder
+    groups: npt.NDArray[Any] | None
+    times: npt.NDArray[np.float64] | None
+    facts: list[str]
+    warnings: list[str]
+    test: LabelledRows | None
+    unreadable: Mapping[str, tuple[UnreadableRow, ...]]
+
+    @property
+    def sample_weight(self) -> npt.NDArray[np.float64]:
+        """The weight of each row, 1 without weights."""
+        given = self.rows.sample_weight
+        return np.ones(len(self.rows.labels)) if given is None else given
+
+    def hold_out(self, share: float, *, seed: int) -> tuple[RowNumbers, RowNumbers]:
+        """Return training and held-out rows of one split by the rule of the configuration.
+
+        Raises:
+            ValueError: A part would have no positives or no negatives.
+        """
+        halve, method = _splitter(self.rows.table, self.rows.labels, self.data_type, seed=seed)
+        train, held_out = halve(np.arange(len(self.rows.labels)), share)
+        _check_parts(one_column(self.rows.labels), {"training": train, "validation": held_out}, method)
+        return train, held_out
+
+
+def prepare_committee_rows(config: DataConfig, *, seed: int) -> CommitteeRows:
+    """Read the files, and hold out test rows if a share of them is asked for.
+
+    Raises:
+        ValueError: A missing column, a target without two values, a part without positives or negatives.
+    """
+    files = _read_files(config)
+    data_type, rows, test = files.data_type, files.train, files.parts.get("test")
+    config = data_type.config
+    halve, method = _splitter(rows.table, rows.labels, data_type, seed=seed)
+    if config.test_share:
+        train, held_out = halve(np.arange(len(rows.labels)), config.test_share)
+        _check_parts(one_column(rows.labels), {"training": train, "test": held_out}, method)
+        rows, test = rows.take(train), rows.take(held_out)
+    encoder = data_type.fit_encoder(rows.table, config.not_features)
+    return CommitteeRows(
+        data_type=data_type,
+        targets=files.targets,
+        rows=rows,
+        encoder=encoder,
+        groups=_row_groups(rows.table, data_type),
+        times=None if config.time is None else timestamps(rows.table.column(config.time)),
+        facts=[
+            files.train_text(),
+            *([_parts_text({"train on": rows, "test on": test}, method)] if config.test_share else []),
+            *data_type.facts(),
+            *_columns_text(encoder),
+        ],
+        warnings=[*files.warnings(), *data_type.suspicions(encoder, rows.table, rows.labels)],
+        test=test,
+        unreadable=files.unreadable(),
+    )
+
+
+@dataclass(frozen=True)
+class _JobFiles:
+    """The labelled rows of a job's files, by "train", "valid" and "test"."""
+
+    data_type: DataType[Any]
+    targets: Targets
+    sources: Mapping[str, RowSource]
+    parts: Mapping[str, LabelledRows]
+
+    @property
+    def train(self) -> LabelledRows:
+        return self.parts["train"]
+
+    def warnings(self) -> list[str]:
+        """Return the warnings of all files; those of other files than the training file begin with their name."""
+        return [
+            line if name == "train" else f"{self.sources[name].path.name}: {line}"
+            for name, part in self.parts.items()
+            for line in part.warnings
+        ]
+
+    def unreadable(self) -> dict[str, tuple[UnreadableRow, ...]]:
+        return {self.sources[name].path.name: part.unreadable for name, part in self.parts.items() if part.unreadable}
+
+    def train_text(self) -> str:
+        rows = self.train
+        return f"{self.sources['train'].path.name}: {len(rows.labels):,} rows, {_positives_text(rows, self.targets)}"
+
+
+def _read_files(config: DataConfig) -> _JobFiles:
+    data_type = data_type_of(config)
+    sources = _open_sources(data_type)
+    table = sources["train"].read()
+    data_type = data_type.complete(table, sources["train"])
+    config = data_type.config
+    targets = Targets.fit(config.targets, table, positive=config.positive)
+    parts = {
+        name: _with_weight(
+            data_type.read_rows(source, targets, table if name == "train" else None), source, config.weight
+        )
+        for name, source in sources.items()
+    }
+    for name in ("train", "valid"):
+        if name in parts:
+            _check_classes(parts[name], sources[name], targets)
+    if "test" in parts and not parts["test"].positives:
+        raise ValueError(f"test: {sources['test'].path} has no positive row: AP is undefined")
+    return _JobFiles(data_type, targets, sources, parts)
+
+
+def _with_weight(rows: LabelledRows, source: RowSource, column: str | None) -> LabelledRows:
+    """Return the rows of positive weight with their weights.
+
+    Raises:
+        ValueError: A weight is missing, not a number or negative.
+    """
+    if column is None:
+        return rows
+    weight = read_weights(rows.table, column, source, rows.row_numbers)
+    kept = weight > 0
+    with_weight = replace(rows, sample_weight=weight)
+    if kept.all():
+        return with_weight
+    line = f"{int((~kept).sum()):,} rows of weight 0 are left out"
+    part = with_weight.take(np.flatnonzero(kept))
+    return replace(part, warnings=(*rows.warnings, line), unreadable=rows.unreadable)
+
+
+def read_weights(
+    table: Any, column: str, source: RowSource, rows: npt.NDArray[np.int64] | None = None
+) -> npt.NDArray[np.float64]:
+    """Return the sample weights of rows.
+
+    Args:
+        table: The rows.
+        column: The column of weights.
+        source: Their file, for the error message.
+        rows: The place of each row in the file.
+
+    Raises:
+        ValueError: A weight is missing, not a finite number or negative; the message names the rows.
+    """
+    weight, _ = parsing.numbers(table.column(column))
+    bad = np.flatnonzero(~(weight >= 0))
+    if len(bad):
+        shown = ", ".join(str(row) for row in (bad if rows is None else rows[bad])[:5])
+        raise ValueError(
+            f"weight: column {column!r} of {source.path.name} must hold numbers that are not negative; it does not in "
+            f"{len(bad):,} rows (counted from 0): {shown}"
+        )
+    return weight
+
+
+def _relative_weight(rows: LabelledRows) -> npt.NDArray[np.float32] | None:
+    """Return weights of mean 1, so that their unit does not change the size of the loss."""
+    if rows.sample_weight is None:
+        return None
+    relative: npt.NDArray[np.float32] = (rows.sample_weight / rows.sample_weight.mean()).astype(np.float32)
+    return relative
 
 
 @dataclass(frozen=True)
@@ -146,13 +314,17 @@ def split_rows(table: Any, labels: Labels, data_type: DataType[Any], *, seed: in
     if config.test_share:
         rest, test = halve(rest, config.test_share)
     train, valid = halve(rest, config.share / (1 - config.test_share))
-    for part, rows in (("training", train), ("validation", valid), ("test", test)):
+    _check_parts(positive, {"training": train, "validation": valid, "test": test}, method)
+    return RowSplit(train, valid, test, method)
+
+
+def _check_parts(positive: Labels, parts: Mapping[str, RowNumbers | None], method: str) -> None:
+    for part, rows in parts.items():
         for value, word in ((1, "positive"), (0, "negative")):
             if rows is not None and not (positive[rows] == value).any():
                 raise ValueError(
                     f"holding out {method} leaves no {word} row for {part}: hold out more, or in another way"
                 )
-    return RowSplit(train, valid, test, method)
 
 
 Halve = Callable[[RowNumbers, float], tuple[RowNumbers, RowNumbers]]
@@ -169,12 +341,11 @@ def _splitter(table: Any, labels: Labels, data_type: DataType[Any], *, seed: int
 
         return halve
 
-    if config.group is not None or config.split in config.groupings:
+    groups = _row_groups(table, data_type)
+    if groups is not None:
         if config.group is not None:
-            groups = np.asarray(parsing.words(table.column(config.group)).fill_null("").to_pylist())
             method = f"whole groups of {config.group!r}"
         else:
-            groups = np.asarray(data_type.groups(table))
             method = f"whole {config.split}s, {len(set(groups)):,} in all"
         return numbered(lambda rows, share: split_by_group(labels[rows], groups[rows], share, seed=seed)), method
     if config.time is not None:
@@ -185,6 +356,16 @@ def _splitter(table: Any, labels: Labels, data_type: DataType[Any], *, seed: int
         return numbered(lambda rows, share: split_random(len(rows), share, seed=seed)), method
     method = f"a random {config.share:.0%} of each class"
     return numbered(lambda rows, share: split_stratified(labels[rows], share, seed=seed)), method
+
+
+def _row_groups(table: Any, data_type: DataType[Any]) -> npt.NDArray[Any] | None:
+    """Return the group of each row, None where rows are split one by one."""
+    config = data_type.config
+    if config.group is not None:
+        return np.asarray(parsing.words(table.column(config.group)).fill_null("").to_pylist())
+    if config.split in config.groupings:
+        return np.asarray(data_type.groups(table))
+    return None
 
 
 def _open_sources(data_type: DataType[Any]) -> dict[str, RowSource]:
@@ -200,6 +381,9 @@ def _open_sources(data_type: DataType[Any]) -> dict[str, RowSource]:
     for argument in ("group", "time"):
         if getattr(config, argument) is not None:
             sources["train"].check_column(getattr(config, argument), argument)
+    if config.weight is not None:
+        for source in sources.values():
+            source.check_column(config.weight, "weight")
     return sources
 
 
@@ -232,9 +416,12 @@ def _positives_text(rows: LabelledRows, targets: Targets) -> str:
     )
 
 
-def _parts_text(train: LabelledRows, valid: LabelledRows, test: LabelledRows | None, method: str) -> str:
-    parts = {"train on": train, "choose by": valid, **({} if test is None else {"test on": test})}
-    counts = (f"{verb} {len(rows.labels):,} rows ({rows.positives:,} positive)" for verb, rows in parts.items())
+def _parts_text(parts: Mapping[str, LabelledRows | None], method: str) -> str:
+    counts = (
+        f"{verb} {len(rows.labels):,} rows ({rows.positives:,} positive)"
+        for verb, rows in parts.items()
+        if rows is not None
+    )
     return f"{', '.join(counts)} ({method})"
 
 

@@ -177,10 +177,13 @@ class SavedModel:
                 raise ValueError(f"probability: there is none of {name!r}, which had no validation row")
         return [curve for curve in curves.values() if curve is not None]
 
-    def calibrated(self, scores: Scores, labels: Labels) -> SavedModel:
+    def calibrated(
+        self, scores: Scores, labels: Labels, sample_weight: npt.NDArray[np.float64] | None = None
+    ) -> SavedModel:
         """Return the model with a calibration of each target, fitted to the scores of labelled rows."""
+        weight = np.ones(len(scores)) if sample_weight is None else sample_weight
         columns = zip(scores.reshape(len(scores), -1).T, labels.reshape(len(labels), -1).T, strict=True)
-        return replace(self, calibration=tuple(_fit_curve(score, label) for score, label in columns))
+        return replace(self, calibration=tuple(_fit_curve(score, label, weight) for score, label in columns))
 
     def open(self, file: str | os.PathLike[str], **options: str | Path | None) -> tuple[SavedModel, RowSource]:
         """Return the rows of a file or folder, and the model with the encoder that reads them.
@@ -294,11 +297,11 @@ def save_calibration(folder: Path, model: SavedModel) -> None:
     write_atomic(folder / CALIBRATION_FILE, (json.dumps({"targets": curves}, indent=1) + "\n").encode())
 
 
-def _fit_curve(scores: Scores, labels: Labels) -> PlattCurve | None:
+def _fit_curve(scores: Scores, labels: Labels, weight: npt.NDArray[np.float64]) -> PlattCurve | None:
     known = ~np.isnan(labels) & ~np.isnan(scores)
     if not known.any():
         return None
-    return fit_platt(scores[known].astype(np.float64), labels[known].astype(np.float64), np.ones(int(known.sum())))
+    return fit_platt(scores[known].astype(np.float64), labels[known].astype(np.float64), weight[known])
 
 
 def read_started(folder: Path) -> Manifest | None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -215,14 +214,14 @@ def _build(data: Any, model: Any, encoder: Encoder, seed: int, prior: float | No
 def _evaluate(model: SavedModel, prepared: PreparedData, result: Result, folder: Path) -> JobResult:
     names, report = model.targets.names, RowReport()
     rows, scores, part = prepared.valid, model.score_dataset(prepared.data.valid), "validation"
-    valid = evaluate_targets(scores, np.asarray(prepared.data.valid_labels), names)
-    model = model.calibrated(scores, np.asarray(prepared.data.valid_labels))
+    valid = evaluate_targets(scores, rows.labels, names, rows.sample_weight)
+    model = model.calibrated(scores, rows.labels, rows.sample_weight)
     test, scored = None, [_scored_rows(part, rows, scores)]
     if prepared.test is not None:
         rows, part = prepared.test, "test"
         encoded = rows.dataset is not None
         scores = model.score_dataset(rows.dataset) if encoded else model.score_table(rows.table, report)
-        test = evaluate_targets(scores, rows.labels, names)
+        test = evaluate_targets(scores, rows.labels, names, rows.sample_weight)
         scored.append(_scored_rows(part, rows, scores))
     sheets: list[Path] = []
     if is_first_process():
@@ -238,7 +237,9 @@ def _evaluate(model: SavedModel, prepared: PreparedData, result: Result, folder:
 
 
 def _scored_rows(part: str, rows: LabelledRows, scores: Any) -> ScoredRows:
-    return ScoredRows.of(part, scores, rows.labels, rows=rows.row_numbers, table=rows.table)
+    return ScoredRows.of(
+        part, scores, rows.labels, rows=rows.row_numbers, sample_weight=rows.sample_weight, table=rows.table
+    )
 
 
 def _check_same_job(folder: Path, before: Job, job: Job) -> None:

@@ -59,6 +59,7 @@ class DataConfig(ConfigTable):
         split: "stratified" (default), "random" or one of the data type's groupings.
         share: Share of the rows held out for validation.
         test_share: Share of the rows held out for the test, by the same split.
+        weight: A column of sample weights, in training and in all metrics; rows of weight 0 are left out.
     """
 
     train: str
@@ -71,6 +72,7 @@ class DataConfig(ConfigTable):
     split: str | None = None
     share: float = 0.2
     test_share: float = 0.0
+    weight: str | None = None
 
     kind: ClassVar[str]
     several_targets: ClassVar[bool] = False
@@ -97,9 +99,11 @@ class DataConfig(ConfigTable):
         if self.split is not None:
             validation.choice("split", self.split, (*SPLITS, *self.groupings))
         self._check_shares()
-        for name in ("group", "time"):
+        for name in ("group", "time", "weight"):
             if getattr(self, name) in self.targets:
                 raise ValueError(f"{name} must be another column than the target {getattr(self, name)!r}")
+        if self.weight is not None and self.weight in (self.group, self.time):
+            raise ValueError(f"weight must be another column than group and time, got {self.weight!r}")
 
     def _check_shares(self) -> None:
         validation.interval("share", self.share, 0, 1, closed="neither")
@@ -117,6 +121,11 @@ class DataConfig(ConfigTable):
     def targets(self) -> tuple[str, ...]:
         """The columns to predict."""
         return (self.target,) if isinstance(self.target, str) else tuple(self.target)
+
+    @property
+    def not_features(self) -> tuple[str, ...]:
+        """The columns that no model may read: targets, group, time and weight."""
+        return tuple(name for name in (*self.targets, self.group, self.time, self.weight) if name is not None)
 
 
 @dataclass
@@ -229,6 +238,7 @@ class LabelledRows:
         warnings: Lines about rows that were left out.
         unreadable: Rows that could not be read.
         numbers: (rows,) the place of each row in the file, counted from 0; None where these are all rows in order.
+        sample_weight: (rows,) positive; None where there are no weights.
     """
 
     table: Any
@@ -237,6 +247,7 @@ class LabelledRows:
     warnings: tuple[str, ...] = ()
     unreadable: tuple[UnreadableRow, ...] = ()
     numbers: npt.NDArray[np.int64] | None = None
+    sample_weight: npt.NDArray[np.float64] | None = None
 
     @property
     def positives(self) -> int:
@@ -246,8 +257,13 @@ class LabelledRows:
     def take(self, rows: Any) -> LabelledRows:
         """Return a subset."""
         part = None if self.dataset is None else self.dataset.subset(rows)
-        numbers = self.row_numbers[np.asarray(rows)]
-        return LabelledRows(self.table.take(rows), self.labels[rows], part, numbers=numbers)
+        return LabelledRows(
+            self.table.take(rows),
+            self.labels[rows],
+            part,
+            numbers=self.row_numbers[np.asarray(rows)],
+            sample_weight=None if self.sample_weight is None else self.sample_weight[rows],
+        )
 
     @property
     def row_numbers(self) -> npt.NDArray[np.int64]:

@@ -1,0 +1,135 @@
+"""Plans of committees: effort, folds, time limit."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("lightgbm")
+
+from apmax.committee import EFFORTS, MEMBERS, CommitteePlan, find_members, plan_committee
+
+SIZE = {"rows": 7000, "positives": 150, "columns": 20}
+
+
+def test_efforts_differ_in_members_and_folds():
+    plans = {effort: plan_committee(**SIZE, possible_folds=12, effort=effort) for effort in EFFORTS}
+    assert (plans["quick"].members, plans["quick"].folds) == (("gbdt",), 1)
+    assert (plans["standard"].members, plans["standard"].folds) == (tuple(MEMBERS), 5)
+    assert (plans["best"].members, plans["best"].folds) == (tuple(MEMBERS), 10)
+    assert plans["quick"].seconds < plans["standard"].seconds < plans["best"].seconds
+    assert not any(plan.notes for plan in plans.values())
+
+
+@pytest.mark.parametrize(("possible", "effort", "folds"), [(1, "quick", 1), (0, "quick", 1), (2, "standard", 2)])
+def test_without_two_folds_the_plan_is_quick_and_says_so(possible, effort, folds):
+    plan = plan_committee(rows=100, positives=2, columns=3, possible_folds=possible)
+    assert (plan.effort, plan.folds) == (effort, folds)
+    assert bool(plan.notes) == (effort == "quick")
+
+
+def test_named_members_are_kept_in_every_effort():
+    for effort in EFFORTS:
+        assert plan_committee(**SIZE, possible_folds=5, effort=effort, members=["linear", "trees"]).members == (
+            "linear",
+            "trees",
+        )
+
+
+def test_a_time_limit_cuts_folds_first_then_twins_then_the_dearest():
+    full = plan_committee(**SIZE, possible_folds=5)
+    seen = []
+    for step in range(1, 400):
+        plan = plan_committee(**SIZE, possible_folds=5, time_limit=full.seconds * (1 - step / 400))
+        if not seen or seen[-1] != (plan.effort, plan.members, plan.folds):
+            seen.append((plan.effort, plan.members, plan.folds))
+    sizes = [len(members) for _, members, _ in seen]
+    assert sizes == sorted(sizes, reverse=True)
+    assert seen[0] == ("standard", tuple(MEMBERS), 4)
+    assert seen[-1] == ("quick", ("gbdt",), 1)
+    dropped = [set(MEMBERS) - set(members) for _, members, _ in seen]
+    first = next(names for names in dropped if names)
+    assert first <= {"mlp_ce", "linear_ce"}
+    assert all("mlp_ce" in names for names in dropped if "mlp" in names)
+
+
+def test_best_is_cut_to_standard_before_members_are_dropped():
+    best = plan_committee(**SIZE, possible_folds=10, effort="best")
+    cut = plan_committee(**SIZE, possible_folds=10, effort="best", time_limit=best.seconds / 4)
+    assert (cut.effort, cut.members) == ("standard", tuple(MEMBERS))
+    assert cut.notes[0].endswith("standard instead of best")
+
+
+def test_a_limit_that_nothing_meets_is_said():
+    plan = plan_committee(**SIZE, possible_folds=5, time_limit=1e-3)
+    assert plan.effort == "quick"
+    assert "even the smallest plan" in plan.notes[-1]
+
+
+@given(
+    rows=st.integers(10, 10**6),
+    share=st.floats(0.001, 0.5),
+    columns=st.integers(1, 500),
+    possible=st.integers(0, 20),
+    effort=st.sampled_from(EFFORTS),
+    limit=st.none() | st.floats(0.1, 1e5),
+    jobs=st.integers(1, 8),
+)
+def test_a_plan_keeps_its_limits_and_survives_json(rows, share, columns, possible, effort, limit, jobs):
+    plan = plan_committee(
+        rows=rows,
+        positives=max(1, int(share * rows)),
+        columns=columns,
+        possible_folds=possible,
+        effort=effort,
+        time_limit=limit,
+        n_jobs=jobs,
+    )
+    assert plan.members
+    assert 1 <= plan.folds <= max(1, possible)
+    assert (plan.folds == 1) == (plan.effort == "quick")
+    # Estimates are kept to a tenth of a second.
+    assert limit is None or plan.seconds <= limit + 0.1 or "even the smallest plan" in plan.notes[-1]
+    assert CommitteePlan.from_table(json.loads(json.dumps(plan.to_table()))) == plan
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"effort": "fast"}, "effort must be one of"),
+        ({"members": ["gbtd"]}, "did you mean 'gbdt'"),
+        ({"members": "gbdt"}, "members must be a list"),
+        ({"folds": 0}, "folds must be at least 1"),
+        ({"seconds": float("nan")}, "seconds must lie"),
+        ({"seed": "0"}, "seed must be a whole number"),
+        ({"more": 1}, "it must have"),
+    ],
+)
+def test_a_table_that_is_no_plan_is_refused(change, message):
+    table = plan_committee(**SIZE, possible_folds=5).to_table()
+    with pytest.raises(ValueError, match=message):
+        CommitteePlan.from_table({**table, **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"positives": 7000}, "positives must be fewer"),
+        ({"positives": 0}, "positives must be at least 1"),
+        ({"effort": "fast"}, "effort must be one of"),
+        ({"time_limit": 0}, "time_limit must lie"),
+        ({"n_jobs": 0}, "n_jobs must be at least 1"),
+    ],
+)
+def test_wrong_arguments_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        plan_committee(**{**SIZE, "possible_folds": 5, **change})
+
+
+def test_best_members_cost_more():
+    for name, member in find_members(None, effort="best").items():
+        least = 1 if name.startswith("linear") else 2
+        assert member.cost.seconds(1000, 10) >= least * MEMBERS[name].cost.seconds(1000, 10)
