@@ -44,6 +44,7 @@ LAYERS = [
     "committee",
     "estimator",
     "workflows",
+    "report",
     "reproduce",
     "cli",
     "__main__",

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from apmax.workflows import Evaluation, TargetEvaluations
 
 _SAME_NAME = """
-    augment batch_size by contact_sheet devices duplicates ending ensemble epochs group kind largest_fragment loss lr
-    model name num_pos on_error out path positive pretrained probability resume root seed share size smiles space split
-    stem target test test_share time top valid weight width
+    augment batch_size by contact_sheet data devices duplicates ending ensemble epochs group kind largest_fragment loss
+    lr model name num_pos on_error out path positive pretrained probability resume root seed share size smiles space
+    split stem target test test_share time top valid weight width
 """
 FLAGS = {
     **{name: f"--{name.replace('_', '-')}" for name in _SAME_NAME.split()},

@@ -18,7 +18,14 @@ from apmax.report.content import (
     load_report,
     save_report,
 )
-from apmax.report.folder import attach_tables, report_folder, score_source, store_report
+from apmax.report.folder import (
+    attach_tables,
+    page_name,
+    read_configuration,
+    report_folder,
+    score_source,
+    store_report,
+)
 from apmax.report.importance import permutation_importance
 from apmax.report.page import render_report, write_report
 from apmax.report.rankings import headline, score_part, subgroup_table
@@ -42,7 +49,9 @@ __all__ = [
     "headline",
     "learning_curves",
     "load_report",
+    "page_name",
     "permutation_importance",
+    "read_configuration",
     "read_learning_curves",
     "render_report",
     "report_folder",

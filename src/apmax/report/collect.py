@@ -41,6 +41,10 @@ TOP_EXAMPLES, MISSED_EXAMPLES = 24, 12
 MOST_CELLS, LONGEST_CELL = 8, 60
 SHARE_OF_DUPLICATES = 0.01
 PACKAGES = ("apmax", "torch", "numpy", "pyarrow", "lightgbm", "scikit-learn", "rdkit", "pillow")
+_LEADERBOARD_NOTE = (
+    "The weights of the blend were fitted to the same rows, which favours it a little. The intervals are of the rows; "
+    "they do not contain the randomness of training."
+)
 _ATOMS_NOTE = (
     "An atom is blue where the score falls when it is masked (replaced by an atom without element), orange where it "
     "rises; each molecule has its own scale."
@@ -157,20 +161,19 @@ def _report_target(
     target = model.targets.each[number]
     curve = model.calibration[number] if model.calibration else None
     own = [_one_target(part, number) for part in scored]
-    parts, verdict = [], []
-    for part in own:
-        parts.append(
-            score_part(
-                part.part,
-                part.scores,
-                part.labels,
-                part.sample_weight,
-                calibration=curve,
-                calibration_fitted=part.part in ("validation", "cross-fitted"),
-                columns=columns,
-            )
+    parts = [
+        score_part(
+            part.part,
+            part.scores,
+            part.labels,
+            part.sample_weight,
+            calibration=curve,
+            calibration_fitted=part.part in ("validation", "cross-fitted"),
+            columns=columns,
         )
-    verdict.append(headline(parts[0]))
+        for part in own
+    ]
+    verdict = [headline(parts[0])]
     for name, rivals in others.items():
         for rival in (_one_target(part, number) for part in rivals):
             parts.append(
@@ -200,6 +203,8 @@ def _report_target(
         verdict=tuple(verdict),
         parts=tuple(parts),
         leaderboard=_contenders(leaderboard),
+        leaderboard_title="" if leaderboard is None else "Members of the committee, by cross-fitted AP",
+        leaderboard_note="" if leaderboard is None else _LEADERBOARD_NOTE,
         importance=importance,
         examples=() if examples is None else _example_tables(reader, examples, number, first),
         subgroups=tuple(_subgroups(name, _first_with(name, own)) for name in by),
@@ -247,9 +252,7 @@ def _subgroups(name: str, part: ScoredRows) -> SubgroupTable:
     return subgroup_table(name, values, part.part, part.scores, part.labels, part.sample_weight)
 
 
-def _example_tables(
-    model: SavedModel, part: ScoredRows, number: int, first: Sequence[str]
-) -> tuple[ExampleTable, ...]:
+def _example_tables(model: SavedModel, part: ScoredRows, number: int, first: Sequence[str]) -> tuple[ExampleTable, ...]:
     """Return the best-ranked rows, and the positives of the lowest scores."""
     order = np.argsort(-part.scores, kind="stable")
     places = np.empty(len(order), np.int64)
@@ -260,14 +263,14 @@ def _example_tables(
     for title, rows in (("Top-ranked rows", order[:TOP_EXAMPLES]), ("Worst-missed positives", missed)):
         table = part.table.take(rows)
         columns = _shown_columns(model, table, first)
-        cells = [parsing.cells(table.column(name)) for name in columns]
+        cells = [_cell_texts(model, table, name) for name in columns]
         pictures, note = _draw_rows(model, table, number)
         examples = [
             Example(
                 rank=int(places[row]) + 1,
                 score=float(part.scores[row]),
                 positive=bool(part.labels[row] == 1),
-                cells=(str(int(part.rows[row])), *(_shorten(cell[k]) for cell in cells)),
+                cells=(str(int(part.rows[row])), *(cell[k] for cell in cells)),
                 picture=pictures[k] if pictures else "",
             )
             for k, row in enumerate(rows)
@@ -284,8 +287,12 @@ def _shown_columns(model: SavedModel, table: Any, first: Sequence[str]) -> list[
     return [*rest[:2], *read[: MOST_CELLS - min(2, len(rest))]] if first else [*read, *rest[:3]]
 
 
-def _shorten(text: str) -> str:
-    return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "…"
+def _cell_texts(model: SavedModel, table: Any, column: str) -> list[str]:
+    """Return the texts of a column as they are shown: of the path of an image the end, of other texts the beginning."""
+    texts = parsing.cells(table.column(column))
+    if model.job.data.kind == "images" and column in model.encoder.names:
+        return ["/".join(Path(text).parts[-2:])[-LONGEST_CELL:] for text in texts]
+    return [text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "…" for text in texts]
 
 
 def _draw_rows(model: SavedModel, table: Any, number: int) -> tuple[list[str], str]:
@@ -360,7 +367,7 @@ def learning_curves(records: Sequence[Record], chosen: Sequence[Mapping[str, Any
                 valid_objective=tuple(-record.valid.objective if record.valid else math.nan for record in own),
                 ap=tuple(record.train.ap if record.train else math.nan for record in own),
                 valid_ap=tuple(record.valid.ap if record.valid else math.nan for record in own),
-                chosen=place.index(at) + 1 if at in place else 0,  # type: ignore[arg-type]
+                chosen=place.index(at) + 1 if at in place else 0,
             )
         )
     return tuple(curves)
@@ -385,9 +392,5 @@ def read_learning_curves(folder: str | os.PathLike[str]) -> tuple[LearningCurve,
 def software_versions() -> dict[str, str]:
     """Return the versions of Python, of apmax and of the packages beside it."""
     versions = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
-    for name in PACKAGES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
+    installed = {name: next(iter(metadata.distributions(name=name)), None) for name in PACKAGES}
+    return versions | {name: package.version for name, package in installed.items() if package is not None}

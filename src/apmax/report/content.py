@@ -58,20 +58,20 @@ class ScoredPart:
 
 @dataclass(frozen=True)
 class Contender:
-    """A member of a committee, or the blend of all.
+    """One of several rankings that are compared: a member of a committee, the blend of all, or a method.
 
     Args:
         name: The member.
-        ap: Its cross-fitted average precision with its interval.
-        weight: Its weight in the blend.
-        seconds: Time of its training.
+        ap: Its average precision with its interval.
+        weight: Its weight in the blend; NaN where there is none.
+        seconds: Time of its training; NaN where it is not known.
         blend: Whether it is the blend.
     """
 
     name: str
     ap: Interval
-    weight: float
-    seconds: float
+    weight: float = math.nan
+    seconds: float = math.nan
     blend: bool = False
 
 
@@ -205,7 +205,9 @@ class TargetReport:
         positive: The value that counts as positive.
         verdict: Sentences, the most important first.
         parts: Scored parts, the one to read first in front.
-        leaderboard: Members of the committee and the blend.
+        leaderboard: Rankings that are compared: the members of a committee and their blend.
+        leaderboard_title: What they are.
+        leaderboard_note: How their intervals are to be read.
         importance: What drives the ranking.
         examples: Tables of rows.
         subgroups: Average precision by subgroup.
@@ -216,6 +218,8 @@ class TargetReport:
     verdict: tuple[str, ...]
     parts: tuple[ScoredPart, ...]
     leaderboard: tuple[Contender, ...] = ()
+    leaderboard_title: str = ""
+    leaderboard_note: str = ""
     importance: ImportanceTable | None = None
     examples: tuple[ExampleTable, ...] = ()
     subgroups: tuple[SubgroupTable, ...] = ()

@@ -1,4 +1,4 @@
-"""Curves of scored rows: counts by threshold and their thinning, the band of precision, calibration, scores by class."""
+"""Curves of scored rows: thinned counts by threshold, the band of precision, calibration, scores by class."""
 
 from __future__ import annotations
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from apmax import extras
 from apmax.data import RowSource
 from apmax.report.collect import collect_report, read_learning_curves
 from apmax.report.content import REPORT_FILE, REPORT_PAGE, ReportData, load_report, save_report
 from apmax.report.page import write_report
 from apmax.workflows import RowReport, SavedModel, ScoredRows, load_model, load_scored_rows
+from apmax.workflows.prepare import read_weights
 
 
 def attach_tables(
@@ -83,12 +86,12 @@ def score_source(model: SavedModel, source: RowSource) -> tuple[ScoredRows, list
         scores.append(own)
     if not tables:
         raise ValueError(f"{source.path} has no rows")
-    import pyarrow as pa
-
-    table = pa.concat_tables(tables)
-    return ScoredRows.of(
-        source.path.name, np.concatenate(scores), model.targets.labels(table), table=table
-    ), report.lines()
+    table = extras.load("pyarrow", "tables").concat_tables(tables)
+    column = model.job.data.weight
+    weight = read_weights(table, column, source) if column is not None and column in source.columns else None
+    labels = model.targets.labels(table)
+    rows = ScoredRows.of(source.path.name, np.concatenate(scores), labels, sample_weight=weight, table=table)
+    return rows, report.lines()
 
 
 def report_folder(
@@ -116,7 +119,9 @@ def report_folder(
         ValueError: A file is damaged, there is no such column, or the rows have no positive or no negative one.
     """
     place = Path(folder)
-    stored = load_report(place / REPORT_FILE) if (place / REPORT_FILE).is_file() else None
+    stored = None
+    with suppress(FileNotFoundError, ValueError):  # of another version: it is collected anew
+        stored = load_report(place / REPORT_FILE)
     if stored is not None and data is None and not by:
         return stored
     saved = load_model(place, model=model)
@@ -125,12 +130,41 @@ def report_folder(
         reader, source = saved.open(data, **options)
         part, warnings = score_source(reader, source)
         title = f"{place.resolve().name} on {source.path.name}"
-        return collect_report(saved, [part], title=title, by=by, readers={part.part: reader}, warnings=warnings)
+        return collect_report(
+            saved,
+            [part],
+            title=title,
+            by=by,
+            readers={part.part: reader},
+            warnings=warnings,
+            configuration=read_configuration(place),
+        )
     parts, readers, lines = attach_tables(saved, list(load_scored_rows(place).values()))
     content: Mapping[str, Any] = {**before, "warnings": (*before.get("warnings", ()), *lines)}
-    learning = read_learning_curves(place)
-    title = place.resolve().name
-    return collect_report(saved, parts, title=title, by=by, readers=readers, learning=learning, **content)
+    return collect_report(
+        saved,
+        parts,
+        title=place.resolve().name,
+        by=by,
+        readers=readers,
+        learning=read_learning_curves(place),
+        configuration=read_configuration(place),
+        **content,
+    )
+
+
+def read_configuration(folder: str | os.PathLike[str]) -> str:
+    """Return the text of a folder's run.toml."""
+    return (Path(folder) / "run.toml").read_text(encoding="utf-8")
+
+
+def page_name(data: str | os.PathLike[str]) -> str:
+    """Return the name of the page on other rows.
+
+    >>> page_name("tables/next_month.csv")
+    'report-next_month.html'
+    """
+    return f"report-{Path(data).name.partition('.')[0]}.html"
 
 
 def store_report(folder: str | os.PathLike[str], data: ReportData) -> Path:

@@ -23,17 +23,17 @@ LIBRARIES = {
 }
 """SHA-256 of the drawing library's files: d3 7.9.2 and Observable Plot 0.6.17, as they are on npm."""
 PLOT_CLASS = "plot"
-_PLOT_STYLE = """:where(.{0}) {{
+_PLOT_STYLE = f""":where(.{PLOT_CLASS}) {{
   --plot-background: white;
   display: block;
   height: auto;
   height: intrinsic;
   max-width: 100%;
 }}
-:where(.{0} text),
-:where(.{0} tspan) {{
+:where(.{PLOT_CLASS} text),
+:where(.{PLOT_CLASS} tspan) {{
   white-space: pre;
-}}""".format(PLOT_CLASS)
+}}"""
 """The style that Observable Plot puts into every chart; the policy of the page names its hash."""
 _PICTURE = re.compile(r"data:image/(?:jpeg|png|svg\+xml);base64,[A-Za-z0-9+/=]*\Z")
 
@@ -56,7 +56,7 @@ def render_report(data: ReportData) -> str:
             "form-action 'none'",
         ]
     )
-    return _template().render(
+    page: str = _template().render(
         data=data,
         policy=policy,
         style=_markup(style),
@@ -64,6 +64,7 @@ def render_report(data: ReportData) -> str:
         content=_markup(script_json(_chart_data(data))),
         version=__version__,
     )
+    return page
 
 
 def write_report(data: ReportData, path: str | os.PathLike[str]) -> None:
@@ -76,10 +77,10 @@ def write_report(data: ReportData, path: str | os.PathLike[str]) -> None:
 
 
 def script_json(value: Any) -> str:
-    """Return JSON that ends no script element and begins no comment, whatever texts are in it.
+    r"""Return JSON that ends no script element and begins no comment, whatever texts are in it.
 
-    >>> script_json({"name": "</script><!--"})
-    '{"name":"\\\\u003c/script\\\\u003e\\\\u003c!--"}'
+    >>> print(script_json({"name": "</script><!--"}))
+    {"name":"\u003c/script\u003e\u003c!--"}
     """
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for character in "<>&":
@@ -115,7 +116,7 @@ def _asset(name: str) -> str:
 
 
 def _markup(text: str) -> Any:
-    return extras.load("markupsafe", "report").Markup(text)  # noqa: S704 - own files, and escaped JSON
+    return extras.load("markupsafe", "report").Markup(text)
 
 
 @cache
@@ -146,4 +147,6 @@ def _duration(seconds: float) -> str:
     >>> _duration(3.21), _duration(75)
     ('3.2 s', '1 min 15 s')
     """
+    if seconds != seconds:
+        return "–"
     return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"

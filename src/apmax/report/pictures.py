@@ -46,13 +46,7 @@ def atom_effects(smiles: Sequence[str], score: ScoreSmiles) -> list[npt.NDArray[
 
     A molecule that cannot be read, or has more than 100 atoms, has no effects.
     """
-    variants: list[list[str]] = []
-    for text in smiles:
-        try:
-            many = parse_smiles(text).GetNumAtoms() > MOST_ATOMS
-            variants.append([] if many else [text, *masked_smiles(text)])
-        except (ValueError, RuntimeError):
-            variants.append([])
+    variants = [_variants(text) for text in smiles]
     texts = [text for each in variants for text in each]
     scores = np.asarray(score(texts), np.float64) if texts else np.empty(0)
     effects, start = [], 0
@@ -61,6 +55,16 @@ def atom_effects(smiles: Sequence[str], score: ScoreSmiles) -> list[npt.NDArray[
         start += len(each)
         effects.append(own[:1] - own[1:])
     return effects
+
+
+def _variants(smiles: str) -> list[str]:
+    """Return a molecule and its masked forms; nothing where it cannot be read or is too large."""
+    try:
+        if parse_smiles(smiles).GetNumAtoms() > MOST_ATOMS:
+            return []
+        return [smiles, *masked_smiles(smiles)]
+    except (ValueError, RuntimeError):
+        return []
 
 
 def draw_molecule(smiles: str, effects: npt.NDArray[np.float64]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -156,7 +157,7 @@ def _group_names(values: Sequence[Any]) -> tuple[npt.NDArray[Any], list[str]]:
         numbers = np.array([np.nan if value is None else value for value in values], np.float64)
         edges = np.unique(np.nanquantile(numbers, np.linspace(0, 1, _QUARTERS + 1)))
         place = np.clip(np.searchsorted(edges, numbers, side="right") - 1, 0, len(edges) - 2)
-        titles = [f"{low:.4g} to {high:.4g}" for low, high in zip(edges[:-1], edges[1:], strict=True)]
+        titles = [f"{low:.4g} to {high:.4g}" for low, high in pairwise(edges)]
         names = np.array([titles[k] for k in place], dtype=object)
         names[np.isnan(numbers)] = "(missing)"
         return names, [*titles, *(["(missing)"] if np.isnan(numbers).any() else [])]

@@ -154,7 +154,7 @@
   function drawContenders(article, target) {
     const rows = target.parts.map((part, k) => ({ name: part.name, ...part.ap, colour: k }));
     for (const member of target.leaderboard) {
-      rows.push({ name: member.blend ? "blend (cross-fitted)" : member.name, ...member.ap, colour: member.blend ? 0 : 4 });
+      rows.push({ name: member.name, ...member.ap, colour: member.blend ? 0 : 4 });
     }
     const rules = [...new Set(target.parts.map((part) => part.no_skill))];
     chart(article.querySelector("[data-chart=contenders]"), (width) =>
