@@ -244,6 +244,11 @@ def lock_folder(folder: str | os.PathLike[str]) -> Iterator[None]:
                 each.rmdir()
 
 
+def folder_bytes(folder: str | os.PathLike[str]) -> int:
+    """Return the size of all files in a folder and below it."""
+    return sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+
+
 def is_first_process() -> bool:
     """Return whether this is the only process, or the first of those that Fabric or torchrun started."""
     return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK", "NODE_RANK"))

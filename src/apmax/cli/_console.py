@@ -12,16 +12,18 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from apmax.committee import Leaderboard
     from apmax.workflows import Evaluation, TargetEvaluations
 
 _SAME_NAME = """
-    augment batch_size by contact_sheet data devices duplicates ending ensemble epochs group kind largest_fragment loss
-    lr model name num_pos on_error out path positive pretrained probability resume root seed share size smiles space
-    split stem target test test_share time top valid weight width
+    augment batch_size by contact_sheet data devices duplicates effort ending ensemble epochs group kind
+    largest_fragment loss lr member model name num_pos on_error out path positive pretrained probability resume root
+    seed share size smiles space split stem target test test_share time time_limit top valid weight width
 """
 FLAGS = {
     **{name: f"--{name.replace('_', '-')}" for name in _SAME_NAME.split()},
     "columns": "--column",
+    "members": "--member",
     "settings": "--set",
     "train": "DATA",
 }
@@ -102,6 +104,23 @@ def metrics_table(parts: Mapping[str, TargetEvaluations]) -> Table:
             _add_rows(table, f"{indent}{target}" if results.several else name, part)
         if results.several:
             table.add_row(f"{indent}mean", "", "", Text(f"{results.mean_ap:.4f}", "bold green"))
+    return table
+
+
+def leaderboard_table(leaderboard: Leaderboard) -> Table:
+    """Return a table of a committee's members by cross-fitted AP, with weight and time, and the blend below."""
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("cross-fitted", "AP", "95 %", "weight", "time"):
+        table.add_column(name, justify="left" if name == "cross-fitted" else "right", no_wrap=True)
+    for row in (*leaderboard.rows, leaderboard.blend):
+        last = row is leaderboard.blend
+        table.add_row(
+            Text(row.name, "bold" if last else ""),
+            Text(f"{row.ap.estimate:.4f}", "bold green" if last else ""),
+            Text(f"{row.ap.low:.3f}–{row.ap.high:.3f}", "dim"),
+            "" if last else f"{row.weight:.2f}",
+            f"{row.seconds:.1f} s",
+        )
     return table
 
 

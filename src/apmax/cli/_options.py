@@ -15,7 +15,7 @@ import typer
 if TYPE_CHECKING:
     from apmax.workflows import Overrides
 
-DATA, IMAGES, SPLITTING, TRAINING = "Data", "Images", "Validation rows", "Training"
+DATA, IMAGES, SPLITTING, COMMITTEE, TRAINING = "Data", "Images", "Held-out rows", "Committee", "One network"
 
 SourceOption = Annotated[
     str,
@@ -168,8 +168,8 @@ ModelOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="mlp or linear; for molecules gine, mpnn, ml-mpnn; for images resnet18, resnet34 (default: the first); "
-        "or your own as package.module:callable.",
+        help="Train one network. Tables: mlp or linear; molecules: gine, mpnn, ml-mpnn; images: resnet18, resnet34 "
+        "(default: the first); or your own as package.module:callable.",
         rich_help_panel=TRAINING,
     ),
 ]
@@ -199,6 +199,10 @@ SettingsOption = Annotated[
         help="Any other setting, such as stages.1.lr=1e-4. May be repeated.",
         rich_help_panel=TRAINING,
     ),
+]
+MemberOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Score with one member of a committee, such as gbdt, instead of the blend."),
 ]
 OtherModelOption = Annotated[
     str | None,
@@ -314,6 +318,22 @@ def allow_local_import(model: str | None) -> None:
     """Let a model that is written module:callable be imported from the current folder, as `python -m` does."""
     if model is not None and ":" in model and "" not in sys.path:
         sys.path.insert(0, "")
+
+
+def parse_duration(text: str | None) -> float | None:
+    """Return a time such as "90s", "10m" or "2h" in seconds; a number alone counts seconds.
+
+    >>> [parse_duration(text) for text in ("90", "90s", "1.5m", "2h", None)]
+    [90.0, 90.0, 90.0, 7200.0, None]
+    """
+    if text is None:
+        return None
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    factor = units.get(text[-1:].lower(), 1.0)
+    try:
+        return float(text[:-1] if text[-1:].lower() in units else text) * factor
+    except ValueError:
+        raise typer.BadParameter(f"--time-limit is a time such as 90s, 10m or 2h, got {text!r}") from None
 
 
 def _joined(job: dict[str, Any], name: str, values: dict[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ def evaluate_command(
     root: _options.OtherRootOption = None,
     ending: _options.OtherEndingOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    member: _options.MemberOption = None,
     model: _options.OtherModelOption = None,
 ) -> None:
     """Measure a model on labelled rows: AP, AUPRC and AUROC with intervals, the no-skill AP, precision at k."""
@@ -39,8 +40,10 @@ def evaluate_command(
     from apmax.cli import _console
 
     _options.allow_local_import(model)
-    saved, source = workflows.load_model(directory, model=model).open(
-        data, smiles=smiles, path=path, root=root, ending=ending
+    saved, source = (
+        workflows.load_model(directory, model=model)
+        .with_member(member)
+        .open(data, smiles=smiles, path=path, root=root, ending=ending)
     )
     results, warnings = workflows.evaluate_source(saved, source)
     _console.show_warnings([*workflows.ignored_files_warning(source), *warnings])

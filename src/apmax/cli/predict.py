@@ -36,7 +36,7 @@ def predict_command(
     top: Annotated[int | None, typer.Option(min=1, metavar="K", help="Only the K best, best first.")] = None,
     name: Annotated[str, typer.Option(metavar="COLUMN", help="Name of the new column.")] = "score",
     probability: Annotated[
-        bool, typer.Option("--probability", help="Add a column of probabilities, calibrated on the validation rows.")
+        bool, typer.Option("--probability", help="Add a column of probabilities, calibrated on held-out rows.")
     ] = False,
     by: Annotated[str | None, typer.Option(metavar="TARGET", help="Which of several targets to sort by.")] = None,
     smiles: _options.OtherSmilesOption = None,
@@ -49,6 +49,7 @@ def predict_command(
     on_error: Annotated[
         str, typer.Option(metavar="skip|raise", help="Leave out molecules and images that cannot be read, or stop.")
     ] = "skip",
+    member: _options.MemberOption = None,
     model: _options.OtherModelOption = None,
 ) -> None:
     """Add a score to every row of a file; higher means more likely positive.
@@ -63,8 +64,10 @@ def predict_command(
     from apmax.workflows.prediction import added_columns, errors_file
 
     _options.allow_local_import(model)
-    saved, source = workflows.load_model(directory, model=model).open(
-        data, smiles=smiles, path=path, root=root, ending=ending
+    saved, source = (
+        workflows.load_model(directory, model=model)
+        .with_member(member)
+        .open(data, smiles=smiles, path=path, root=root, ending=ending)
     )
     _console.set_threads(saved.data_type)
     report = workflows.write_predictions(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from apmax.cli._options import DATA, SPLITTING, TRAINING, JobOptions, with_job_options
-from apmax.folders import check_free, is_first_process
+from apmax.cli._options import COMMITTEE, DATA, SPLITTING, TRAINING, JobOptions, parse_duration, with_job_options
+from apmax.folders import check_free, folder_bytes, is_first_process
 
 if TYPE_CHECKING:
     from apmax.workflows import JobResult
@@ -18,6 +18,12 @@ EXAMPLES = """[bold]Examples[/]
 apmax train clients.csv --target churn --out runs/churn
 
 apmax train visits.parquet --target readmitted --group patient --test next_year.parquet --out runs/visits
+
+apmax train clients.csv --target churn --effort quick --out runs/first
+
+apmax train clients.csv --target churn --time-limit 10m --weight amount --out runs/churn
+
+apmax train clients.csv --target churn --model mlp --out runs/network
 
 apmax train clients.csv --target churn --loss ce --ensemble 4 --set model.hidden=\\[128,64] --out runs/ce
 
@@ -52,6 +58,31 @@ def train_command(
             metavar="X", help="Share of DATA for the test, held out in the same way.", rich_help_panel=SPLITTING
         ),
     ] = None,
+    effort: Annotated[
+        str | None,
+        typer.Option(
+            metavar="quick|standard|best",
+            help="Of a committee: quick is gradient boosting alone; standard, all members on up to 5 folds (default); "
+            "best, on up to 10 folds with more trees and seeds.",
+            rich_help_panel=COMMITTEE,
+        ),
+    ] = None,
+    member: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Only these members: gbdt, forest, trees, linear, mlp, linear_ce, mlp_ce. May be repeated.",
+            rich_help_panel=COMMITTEE,
+        ),
+    ] = None,
+    time_limit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Plan less work if it would take longer, such as 90s, 10m or 2h.",
+            rich_help_panel=COMMITTEE,
+        ),
+    ] = None,
     num_pos: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Positives per step.", rich_help_panel=TRAINING)
     ] = None,
@@ -71,10 +102,12 @@ def train_command(
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only the final table.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show a line per epoch; DIR/log.txt has them.")] = False,
 ) -> None:
-    """Train a model on a table, on molecules or on images; validation AP chooses its epoch.
+    """Learn to rank a table, molecules or images.
 
-    The types of columns are inferred, validation rows are held out, and the folder keeps everything that is needed to
-    continue the training, to score new rows and to repeat it.
+    On a table a committee of different models is trained by default: their cross-fitted scores weigh them, and a
+    leaderboard shows what each is worth. --model, --loss, --epochs, --set, --ensemble and --valid ask for one network,
+    as do molecules and images; validation AP chooses its epoch. The types of columns are inferred, and the folder
+    keeps everything that is needed to continue the training, to score new rows and to repeat it.
     """
     if not resume and is_first_process():
         check_free(out)  # before anything heavy is imported
@@ -85,7 +118,12 @@ def train_command(
     if quiet and verbose:
         raise typer.BadParameter("--quiet and --verbose exclude each other")
     overrides = options.overrides(num_pos=num_pos, lr=lr, ensemble=ensemble, devices=devices)
-    plan = workflows.plan_job(options.job_table(test=test, test_share=test_share), overrides, options.folders)
+    job = options.job_table(test=test, test_share=test_share)
+    committee = {"effort": effort, "members": member, "time_limit": parse_duration(time_limit)}
+    given = {name: value for name, value in committee.items() if value is not None}
+    if given:
+        job["committee"] = {**job.get("committee", {}), **given}
+    plan = workflows.plan_training(job, overrides, options.folders)
     _console.set_threads(workflows.DATA_TYPES[plan.data.kind])
     notify = (lambda _, warnings: _console.show_warnings(warnings)) if quiet else _console.show_notes
     result = workflows.train_job(
@@ -96,15 +134,28 @@ def train_command(
     _console.show_warnings(result.warnings)
     console = _console.output()
     console.print()
-    parts = {"validation": result.valid} | ({} if result.test is None else {"test": result.test})
-    console.print(_console.metrics_table(parts))
+    if result.leaderboard is not None:
+        console.print(_console.leaderboard_table(result.leaderboard))
+        console.print()
+    console.print(_console.metrics_table(result.parts))
     if not quiet:
-        console.print(f"\nChosen by validation AP: {_chosen_epochs(result)}.", soft_wrap=True)
-        for sheet in result.contact_sheets:
-            console.print(f"The best-ranked images: {sheet}", soft_wrap=True)
+        console.print()
+        for line in _result_lines(result):
+            console.print(line, soft_wrap=True)
         targets = plan.data.targets
         sorting = f"--by {targets[0]} --sort" if len(targets) > 1 else "--sort"
         console.print(f"To rank new rows: apmax predict {out} DATA {sorting} --out ranked.csv", soft_wrap=True)
+
+
+def _result_lines(result: JobResult) -> list[str]:
+    if result.leaderboard is not None:
+        size = folder_bytes(result.folder) / 1e6
+        return [
+            *(f"{verdict.sentence[0].upper()}{verdict.sentence[1:]}." for verdict in result.leaderboard.verdicts),
+            f"{result.folder} has {size:.1f} MB.",
+        ]
+    sheets = [f"The best-ranked images: {sheet}" for sheet in result.contact_sheets]
+    return [f"Chosen by validation AP: {_chosen_epochs(result)}.", *sheets]
 
 
 def _chosen_epochs(result: JobResult) -> str:

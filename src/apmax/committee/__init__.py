@@ -1,11 +1,18 @@
 """Committee: different models, cross-fitted, on one scale, joined by a blend."""
 
-from apmax.committee.crossfit import Committee, FitResult, TrainingRows, fit_committee
-from apmax.committee.features import ArrayFeatures, TableFeatures
+from apmax.committee.crossfit import Committee, FitResult, TrainingRows, fit_committee, make_folds
+from apmax.committee.features import ArrayFeatures, Features, TableFeatures
 from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, LossVerdict
 from apmax.committee.members import EFFORTS, MEMBERS, Member, find_members
 from apmax.committee.plan import CommitteePlan, plan_committee
-from apmax.committee.storage import load_committee, save_committee
+from apmax.committee.storage import (
+    load_committee,
+    load_results,
+    read_committee,
+    save_committee,
+    save_result,
+    write_committee,
+)
 
 __all__ = [
     "EFFORTS",
@@ -13,6 +20,7 @@ __all__ = [
     "ArrayFeatures",
     "Committee",
     "CommitteePlan",
+    "Features",
     "FitResult",
     "Leaderboard",
     "LeaderboardRow",
@@ -23,6 +31,11 @@ __all__ = [
     "find_members",
     "fit_committee",
     "load_committee",
+    "load_results",
+    "make_folds",
     "plan_committee",
+    "read_committee",
     "save_committee",
+    "save_result",
+    "write_committee",
 ]

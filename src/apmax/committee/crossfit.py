@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,8 @@ class Committee:
         blend: Weights of the members, in the order of `table`.
         calibration: From blended scores to log-odds.
         leaderboard: Cross-fitted average precision of members and blend, and the verdict.
+        cross_fitted: (n, members) aligned scores of the training rows by models that were not fitted to them, NaN
+            where a row has none; None after loading, as they are not saved.
     """
 
     table: Mapping[str, Member]
@@ -86,6 +88,7 @@ class Committee:
     blend: Blend
     calibration: PlattCurve
     leaderboard: Leaderboard
+    cross_fitted: _Array | None = field(default=None, compare=False, repr=False)
 
     def score(self, rows: Any, *, member: str | None = None) -> _Array:
         """Return the blended score of each row, or one member's.
@@ -256,7 +259,7 @@ def fit_committee(
         blend=blend,
         seconds=seconds,
     )
-    return Committee(dict(members), fold_models, blend, calibration, leaderboard)
+    return Committee(dict(members), fold_models, blend, calibration, leaderboard, scores)
 
 
 def _run_tasks(arguments: Sequence[tuple[Any, ...]], n_jobs: int) -> Iterable[FitResult]:

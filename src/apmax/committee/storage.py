@@ -65,7 +65,15 @@ def save_committee(folder: str | os.PathLike[str], committee: Committee) -> None
     Raises:
         ValueError: A member is a user's own estimator, which cannot be saved without pickle.
     """
-    place = Path(folder)
+    write_manifest(Path(folder), write_committee(Path(folder), committee), kind=COMMITTEE_KIND)
+
+
+def write_committee(folder: Path, committee: Committee) -> list[str]:
+    """Write the files of a committee without a manifest, and return their names.
+
+    Raises:
+        ValueError: A member is a user's own estimator, which cannot be saved without pickle.
+    """
     contents = {
         _member_file(name, number, member.suffix): fold.members[name].to_bytes()
         for name, member in committee.table.items()
@@ -87,9 +95,9 @@ def save_committee(folder: str | os.PathLike[str], committee: Committee) -> None
     }
     contents[CONTENT_FILE] = (json.dumps(table, indent=1) + "\n").encode()
     for name, content in contents.items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(place / name, content)
-    write_manifest(place, contents, kind=COMMITTEE_KIND)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / name, content)
+    return list(contents)
 
 
 def load_committee(folder: str | os.PathLike[str]) -> Committee:
@@ -103,12 +111,21 @@ def load_committee(folder: str | os.PathLike[str]) -> Committee:
     """
     manifest = read_manifest(folder, kind=COMMITTEE_KIND)
     manifest.verify()
+    return read_committee(manifest)
+
+
+def read_committee(manifest: Manifest) -> Committee:
+    """Return the committee in the files of a manifest, each compared with its checksum.
+
+    Raises:
+        FolderError: A file is missing, damaged, of another program or of a newer apmax.
+    """
     try:
         return _parse(manifest)
     except FolderError:
         raise
     except (KeyError, TypeError, ValueError) as error:
-        raise FolderError(f"{folder} does not hold a committee of this apmax: {error}") from None
+        raise FolderError(f"{manifest.folder} does not hold a committee of this apmax: {error}") from None
 
 
 def _parse(manifest: Manifest) -> Committee:

@@ -17,15 +17,19 @@ from apmax.workflows.evaluation import (
     evaluate_source,
     evaluate_targets,
 )
-from apmax.workflows.job import Job, JobPlan, ModelConfig, plan_job
+from apmax.workflows.job import CommitteeConfig, CommitteeJob, Job, JobPlan, ModelConfig, plan_job, plan_training
+from apmax.workflows.job_result import JobResult
+from apmax.workflows.model_folder import load_model
 from apmax.workflows.overrides import Overrides, parse_settings
 from apmax.workflows.prediction import write_predictions
-from apmax.workflows.saved_model import SavedModel, load_model
+from apmax.workflows.saved_model import SavedCommittee, SavedModel, SavedNetwork
 from apmax.workflows.scored_rows import ScoredRows, load_scored_rows
-from apmax.workflows.training import JobResult, train_job
+from apmax.workflows.training import train_job
 
 __all__ = [
     "DATA_TYPES",
+    "CommitteeConfig",
+    "CommitteeJob",
     "DataConfig",
     "DataType",
     "Evaluation",
@@ -37,7 +41,9 @@ __all__ = [
     "MoleculeData",
     "Overrides",
     "RowReport",
+    "SavedCommittee",
     "SavedModel",
+    "SavedNetwork",
     "ScoredRows",
     "TableData",
     "TargetEvaluations",
@@ -49,6 +55,7 @@ __all__ = [
     "load_scored_rows",
     "parse_settings",
     "plan_job",
+    "plan_training",
     "train_job",
     "write_predictions",
 ]

@@ -1,4 +1,4 @@
-"""Jobs: the data, the model and the run of a training, planned from a plain table and overrides."""
+"""Jobs: the data and the committee, or the data, the model and the run, planned from a plain table and overrides."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from apmax import validation
+from apmax.committee import EFFORTS, find_members
 from apmax.data import is_molecule_file
 from apmax.train import (
     RECIPES,
+    ConfigTable,
     Run,
     Stage,
     check_known_key,
+    config_from_table,
     config_to_table,
     format_toml,
     parse_toml,
@@ -24,6 +27,10 @@ from apmax.train import (
 )
 from apmax.workflows.data_types import DATA_TYPES, DataConfig, DataType, data_type_of
 from apmax.workflows.overrides import Overrides, override_run, set_at_path
+
+LARGEST_SEED = 2**31 - 2**10
+"""The largest seed of a committee: LightGBM and scikit-learn take 31 bits, and the number of the fold is added."""
+_ONE_NETWORK = ("loss", "epochs", "batch_size", "num_pos", "lr", "ensemble", "devices")
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,45 @@ class Job:
     data: DataConfig
     model: ModelConfig
     run: Run
+
+
+@dataclass(frozen=True)
+class CommitteeConfig(ConfigTable):
+    """The committee of a job.
+
+    Args:
+        effort: "quick" (gradient boosting on one split), "standard", or "best" (more folds, trees and seeds).
+        members: Names of members; empty for those of the effort.
+        time_limit: Seconds that the plan may take; None for no limit.
+        seed: Seed of all random numbers.
+    """
+
+    effort: str = "standard"
+    members: tuple[str, ...] = ()
+    time_limit: float | None = None
+    seed: int = 0
+
+    _floats = ("time_limit",)
+    _tuples = ("members",)
+
+    def check(self) -> None:
+        """Raise for an unknown effort or member, a time limit that is not positive, and a seed out of range."""
+        validation.choice("effort", self.effort, EFFORTS)
+        if self.members:
+            find_members(self.members)
+        if self.time_limit is not None:
+            validation.interval("time_limit", self.time_limit, 0, closed="neither")
+        validation.whole("seed", self.seed)
+        if self.seed > LARGEST_SEED:
+            raise ValueError(f"seed must be at most {LARGEST_SEED:,}, got {self.seed:,}")
+
+
+@dataclass(frozen=True)
+class CommitteeJob:
+    """A training of a committee, every setting resolved."""
+
+    data: DataConfig
+    committee: CommitteeConfig
 
 
 @dataclass(frozen=True)
@@ -91,8 +137,62 @@ class JobPlan:
         return Job(data, model, _build_run(self.run_table, overrides, stages, data_type))
 
 
+def plan_training(
+    table: Mapping[str, Any], overrides: Overrides | None = None, folders: Sequence[Path] = ()
+) -> CommitteeJob | JobPlan:
+    """Return the job of a committee, which is the default where the data type has one, or the plan of one network.
+
+    Settings of a network (the model, its loss, stages, number of epochs, a validation file, …) ask for one network.
+
+    Args:
+        table: The job as plain tables: [data] and [committee], or [data], [model] and the fields of a run.
+        overrides: Settings that replace them.
+        folders: Folders in which files that are not in the current one are looked for.
+
+    Raises:
+        ValueError: An unknown key, a value out of range, or settings of a committee and of a network.
+        FileNotFoundError: A file is missing.
+    """
+    overrides = Overrides() if overrides is None else overrides
+    data = read_data_config(table, overrides, folders)
+    data_type = data_type_of(data)
+    given = _sub_table(table, "committee")
+    network = _network_settings(table, overrides, data)
+    if given and network:
+        raise ValueError(f"{next(iter(given))} and {network[0]} exclude each other: {network[0]} is of one network")
+    if given and not data_type.has_committee:
+        raise ValueError(f"{next(iter(given))}: data of kind {data.kind} are learnt by one network, not by a committee")
+    if network or not data_type.has_committee:
+        return plan_job(table, overrides, folders)
+    if overrides.seed is not None:
+        given["seed"] = overrides.seed
+    config = config_from_table(CommitteeConfig, {"seed": table.get("seed", 0), **given}, "committee")
+    if data.split == "random":
+        raise ValueError("split: the folds of a committee are stratified; 'random' is for one network (model=mlp)")
+    return CommitteeJob(_with_found_files(data, folders), config)
+
+
+def _network_settings(table: Mapping[str, Any], overrides: Overrides, data: DataConfig) -> list[str]:
+    """Return the names of settings that only one network has."""
+    named = [name for name in _ONE_NETWORK if getattr(overrides, name) is not None]
+    if "model" in table:
+        named.insert(0, "model")
+    if overrides.settings_of("model") or overrides.settings_of("run"):
+        named.append("settings")
+    if data.valid is not None:
+        named.append("valid")
+    return [*named, *(key for key in table if key not in ("data", "model", "committee", "seed"))]
+
+
+def _with_found_files(data: DataConfig, folders: Sequence[Path]) -> DataConfig:
+    found: dict[str, Any] = {
+        name: str(find_file(path, folders)) for name in data.paths if (path := getattr(data, name)) is not None
+    }
+    return replace(data, **found)
+
+
 def plan_job(table: Mapping[str, Any], overrides: Overrides | None = None, folders: Sequence[Path] = ()) -> JobPlan:
-    """Return the plan of a job; all mistakes in settings that need no data are raised here.
+    """Return the plan of a job of one network; all mistakes in settings that need no data are raised here.
 
     Args:
         table: The job as plain tables: [data], [model] and the fields of a run.
@@ -111,11 +211,7 @@ def plan_job(table: Mapping[str, Any], overrides: Overrides | None = None, folde
     [('ce', 51, 0.003), ('ap + ce', 2, 0.001)]
     """
     overrides = Overrides() if overrides is None else overrides
-    data = read_data_config(table, overrides, folders)
-    found: dict[str, Any] = {
-        name: str(find_file(path, folders)) for name in data.paths if (path := getattr(data, name)) is not None
-    }
-    data = replace(data, **found)
+    data = _with_found_files(read_data_config(table, overrides, folders), folders)
     data_type = data_type_of(data)
     model = _read_model_config(_model_table(table, overrides), data_type)
     if model.pretrained is not None:
@@ -179,28 +275,32 @@ def find_file(path: str, folders: Sequence[Path]) -> Path:
     raise FileNotFoundError(f"no such file: {path}{also}")
 
 
-def job_to_table(job: Job) -> dict[str, Any]:
+def job_to_table(job: Job | CommitteeJob) -> dict[str, Any]:
     """Return a job as plain tables, every default written out; `job_from_table` gives back an equal job."""
+    data = {"kind": job.data.kind, **config_to_table(job.data)}
+    if isinstance(job, CommitteeJob):
+        return {"data": data, "committee": config_to_table(job.committee)}
     model: dict[str, Any] = {"name": job.model.name, **job.model.options}
     if job.model.pretrained is not None:
         model["pretrained"] = job.model.pretrained
-    data = {"kind": job.data.kind, **config_to_table(job.data)}
     return {**run_to_table(job.run), "data": data, "model": model}
 
 
-def job_from_table(table: Mapping[str, Any]) -> Job:
+def job_from_table(table: Mapping[str, Any]) -> Job | CommitteeJob:
     """Return the job of plain tables in which every setting is written out."""
     data = read_data_config(table)
+    if "committee" in table:
+        return CommitteeJob(data, config_from_table(CommitteeConfig, _sub_table(table, "committee"), "committee"))
     model = _read_model_config(_sub_table(table, "model"), data_type_of(data))
     return Job(data, model, run_from_table({key: table[key] for key in table if key not in ("data", "model")}))
 
 
-def job_from_toml(content: bytes) -> Job:
+def job_from_toml(content: bytes) -> Job | CommitteeJob:
     """Return the job of the content of a run.toml file."""
     return job_from_table(parse_toml(content.decode("utf-8")))
 
 
-def write_job(job: Job, path: Path) -> None:
+def write_job(job: Job | CommitteeJob, path: Path) -> None:
     """Write a job as TOML."""
     write_atomic(path, format_toml(job_to_table(job)).encode())
 

@@ -1,76 +1,68 @@
-"""Trained models in their folders, which score files, data frames and SMILES.
-
-run.toml            the job, every default written out: `apmax train FOLDER/run.toml --out OTHER` repeats it
-encoder.json        the encoder of the rows and the meaning of the targets' values
-results.json        validation and test metrics of the chosen model
-unreadable.csv      the rows that could not be read, if there were any
-contact-sheet.png   the best-ranked images, if the data are images
-model.pt            the weights; of an ensemble member-0/model.pt, member-1/model.pt, …
-scores-*.npz        the scores of the validation and test rows (`apmax.workflows.scored_rows`)
-calibration.json    the curve from scores to probabilities of each target, fitted to the validation rows
-manifest.json       the checksums of the files from which the model is loaded, written last
-.lock               held by the training
-(and the files of the trainer: config.toml, run.json, records.jsonl, log.txt, checkpoint.pt)
-"""
+"""Trained models that score files, data frames and SMILES."""
 
 from __future__ import annotations
 
-import io
-import json
-import math
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import nn
 
-from apmax import extras
+from apmax import extras, validation
+from apmax.committee import Committee
 from apmax.data import Labels, RowSource, Targets
 from apmax.data.tables import EncodingReport
-from apmax.folders import FolderError, Manifest, read_manifest, write_manifest
-from apmax.train import Ensemble, PlattCurve, fit_platt, predict, write_atomic
+from apmax.train import PlattCurve, fit_platt, predict
 from apmax.workflows.data_types import (
     DATA_TYPES,
     DataType,
+    EncodedRows,
     Encoder,
     RowReport,
     data_type_of,
     encode_rows,
 )
-from apmax.workflows.job import Job, job_from_toml, write_job
-from apmax.workflows.scored_rows import MODEL_KIND
+from apmax.workflows.job import CommitteeJob, Job
 
-FORMAT_VERSION = 3
-JOB_FILES = ("run.toml", "encoder.json")
-"""Files that are written before training."""
-CALIBRATION_FILE = "calibration.json"
 _SHOWN_ROWS = 10
 Scores = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class SavedModel:
+class SavedModel(ABC):
     """A trained model with the encoder of its rows.
 
     Args:
         job: The training's job.
         encoder: The encoder of its rows.
         targets: The targets and the meaning of their values.
-        network: The network, or the ensemble of them.
-        calibration: The curve from scores to probabilities of each target; None for a target without validation rows.
+        calibration: The curve from scores to probabilities of each target; None for a target without held-out rows.
     """
 
-    job: Job
+    job: Job | CommitteeJob
     encoder: Encoder
     targets: Targets
-    network: nn.Module
-    calibration: tuple[PlattCurve | None, ...] = ()
+    calibration: tuple[PlattCurve | None, ...]
+
+    def with_member(self, member: str | None) -> SavedModel:
+        """Return the model of which one member of a committee scores; None changes nothing.
+
+        Raises:
+            ValueError: There is no such member.
+        """
+        if member is not None:
+            raise ValueError("member: this model is one network; only a committee has members")
+        return self
+
+    @abstractmethod
+    def _score_encoded(self, encoded: EncodedRows, table: Any) -> npt.NDArray[Any]:
+        """Return the scores of encoded rows of a table."""
 
     @property
     def data_type(self) -> DataType[Any]:
@@ -136,24 +128,11 @@ class SavedModel:
         for encoded in encode_rows(self.encoder, table, report):
             report.add_time("features")
             if len(encoded.rows):
-                scores[encoded.rows] = self.score_dataset(encoded.dataset, first + encoded.rows)
-                report.add_time("network")
+                part = self._score_encoded(encoded, table).astype(np.float32)
+                self._check_finite(part, first + encoded.rows)
+                scores[encoded.rows] = part.reshape(len(part), *scores.shape[1:])
+                report.add_time("model")
         return scores
-
-    def score_dataset(self, dataset: Any, rows: npt.NDArray[np.int64] | None = None) -> Scores:
-        """Return the scores of encoded rows.
-
-        Args:
-            dataset: The rows.
-            rows: Their numbers, for the error message; by default they are counted from 0.
-
-        Raises:
-            ValueError: A score is not finite.
-        """
-        batch_size = self.data_type.scoring_batch_size
-        scores: Scores = predict(self.network, dataset, batch_size=batch_size).float().numpy()
-        self._check_finite(scores, np.arange(len(scores)) if rows is None else rows)
-        return scores.reshape(-1) if len(self.targets.each) == 1 else scores
 
     def probabilities(self, scores: Scores) -> Scores:
         """Return the probabilities of scores, of the same shape; NaN stays NaN.
@@ -176,14 +155,6 @@ class SavedModel:
             if curves.get(name) is None:
                 raise ValueError(f"probability: there is none of {name!r}, which had no validation row")
         return [curve for curve in curves.values() if curve is not None]
-
-    def calibrated(
-        self, scores: Scores, labels: Labels, sample_weight: npt.NDArray[np.float64] | None = None
-    ) -> SavedModel:
-        """Return the model with a calibration of each target, fitted to the scores of labelled rows."""
-        weight = np.ones(len(scores)) if sample_weight is None else sample_weight
-        columns = zip(scores.reshape(len(scores), -1).T, labels.reshape(len(labels), -1).T, strict=True)
-        return replace(self, calibration=tuple(_fit_curve(score, label, weight) for score, label in columns))
 
     def open(self, file: str | os.PathLike[str], **options: str | Path | None) -> tuple[SavedModel, RowSource]:
         """Return the rows of a file or folder, and the model with the encoder that reads them.
@@ -247,6 +218,92 @@ class SavedModel:
         return known
 
 
+@dataclass(frozen=True)
+class SavedNetwork(SavedModel):
+    """A trained network with the encoder of its rows.
+
+    Args:
+        network: The network, or the ensemble of them.
+    """
+
+    network: nn.Module
+
+    def score_dataset(self, dataset: Any) -> Scores:
+        """Return the scores of encoded rows.
+
+        Raises:
+            ValueError: A score is not finite.
+        """
+        scores = self._network_scores(dataset)
+        self._check_finite(scores, np.arange(len(scores)))
+        return scores.reshape(-1) if len(self.targets.each) == 1 else scores
+
+    def calibrated(
+        self, scores: Scores, labels: Labels, sample_weight: npt.NDArray[np.float64] | None = None
+    ) -> SavedNetwork:
+        """Return the model with a calibration of each target, fitted to the scores of labelled rows."""
+        weight = np.ones(len(scores)) if sample_weight is None else sample_weight
+        columns = zip(scores.reshape(len(scores), -1).T, labels.reshape(len(labels), -1).T, strict=True)
+        return replace(self, calibration=tuple(_fit_curve(score, label, weight) for score, label in columns))
+
+    def _score_encoded(self, encoded: EncodedRows, table: Any) -> Scores:  # noqa: ARG002 - encoded is enough
+        return self._network_scores(encoded.dataset)
+
+    def _network_scores(self, dataset: Any) -> Scores:
+        scores: Scores = predict(self.network, dataset, batch_size=self.data_type.scoring_batch_size).float().numpy()
+        return scores
+
+
+@dataclass(frozen=True)
+class SavedCommittee(SavedModel):
+    """A committee with the encoder that says which columns it reads.
+
+    Args:
+        committee: The committee; each of its folds has an encoder of its own.
+        member: The member that scores alone; None for the blend.
+    """
+
+    committee: Committee
+    member: str | None = None
+
+    @staticmethod
+    def of(job: CommitteeJob, encoder: Encoder, targets: Targets, committee: Committee) -> SavedCommittee:
+        """Return a committee with the calibration of its blend."""
+        return SavedCommittee(job, encoder, targets, (committee.calibration,), committee)
+
+    def with_member(self, member: str | None) -> SavedCommittee:
+        """Return the committee of which one member scores; it has no probabilities, which are the blend's.
+
+        Raises:
+            ValueError: There is no such member.
+        """
+        if member is None:
+            return self
+        validation.choice("member", member, list(self.committee.table))
+        return replace(self, member=member, calibration=())
+
+    def check_calibration(self) -> list[PlattCurve]:
+        """Return the curve of each target.
+
+        Raises:
+            ValueError: One member scores.
+        """
+        if self.member is not None:
+            raise ValueError("probability and member exclude each other: probabilities are those of the whole blend")
+        return super().check_calibration()
+
+    def _score_encoded(self, encoded: EncodedRows, table: Any) -> npt.NDArray[np.float64]:
+        rows = table if len(encoded.rows) == table.num_rows else table.take(encoded.rows)
+        return self.committee.score(rows, member=self.member)
+
+
+def _fit_curve(scores: Scores, labels: Labels, weight: npt.NDArray[np.float64]) -> PlattCurve | None:
+    known = ~np.isnan(labels) & ~np.isnan(scores)
+    if not known.any():
+        return None
+    return fit_platt(scores[known].astype(np.float64), labels[known].astype(np.float64), weight[known])
+
+
 def _warn_anomalies(report: RowReport) -> None:
     """Warn of missing columns and unknown values; unreadable rows have no score, which tells."""
     for line in EncodingReport.lines(report):
@@ -273,174 +330,3 @@ def arrow_table(data: Any) -> Any:
     raise TypeError(
         f"data must be a file, a pandas or polars data frame, a pyarrow.Table or a list of SMILES, got {type(data)!r}"
     )
-
-
-def save_job(folder: Path, job: Job, encoder: Encoder, targets: Targets) -> None:
-    """Write all of a model's folder that is known before training."""
-    if read_started(folder) is not None:
-        # While the files are replaced, the manifest lists none of them.
-        write_manifest(folder, (), kind=MODEL_KIND, complete=False)
-    write_job(job, folder / "run.toml")
-    content = {
-        "version": FORMAT_VERSION,
-        "kind": job.data.kind,
-        "targets": targets.to_table(),
-        "encoder": encoder.to_table(),
-    }
-    write_atomic(folder / "encoder.json", (json.dumps(content, indent=1) + "\n").encode())
-    write_manifest(folder, JOB_FILES, kind=MODEL_KIND, complete=False)
-
-
-def save_calibration(folder: Path, model: SavedModel) -> None:
-    """Write the calibration of each target, in the order of the targets."""
-    curves = [None if curve is None else curve._asdict() for curve in model.calibration]
-    write_atomic(folder / CALIBRATION_FILE, (json.dumps({"targets": curves}, indent=1) + "\n").encode())
-
-
-def _fit_curve(scores: Scores, labels: Labels, weight: npt.NDArray[np.float64]) -> PlattCurve | None:
-    known = ~np.isnan(labels) & ~np.isnan(scores)
-    if not known.any():
-        return None
-    return fit_platt(scores[known].astype(np.float64), labels[known].astype(np.float64), weight[known])
-
-
-def read_started(folder: Path) -> Manifest | None:
-    """Return the manifest of a training that was begun in a folder; None if there is none.
-
-    Raises:
-        FolderError: The manifest is damaged, or there are checkpoints and no manifest.
-    """
-    try:
-        return read_manifest(folder, kind=MODEL_KIND)
-    except FileNotFoundError:
-        if any(folder.glob("checkpoint*.pt")) or any(folder.glob("member-*/checkpoint*.pt")):
-            raise FolderError(
-                f"{folder} is damaged or was not written by `apmax train`: it holds a checkpoint and no manifest.json"
-            ) from None
-        return None
-
-
-def weight_files(job: Job) -> list[str]:
-    """Return the files of weights below a model's folder."""
-    count = job.run.ensemble
-    return ["model.pt"] if count == 1 else [f"member-{number}/model.pt" for number in range(count)]
-
-
-def load_model(folder: str | os.PathLike[str], *, model: str | Callable[..., nn.Module] | None = None) -> SavedModel:
-    """Return the model that `apmax train` left in a folder.
-
-    All files are compared with the checksums in manifest.json before any of them is parsed.
-
-    Args:
-        folder: The folder.
-        model: The builder of a network of your own, or its "package.module:callable" as it was trained. A folder alone
-            never causes your or anyone's code to be imported.
-
-    Raises:
-        FileNotFoundError: There is no trained model, or its training is not finished.
-        ValueError: A file is damaged or missing (`FolderError`), another version of apmax or of the features, weights
-            of another network, or a network of the user's own and no `model`.
-    """
-    manifest = read_manifest(folder, kind=MODEL_KIND)
-    if not manifest.complete:
-        raise FileNotFoundError(f"the training in {folder} is not finished: continue it with resume=True")
-    manifest.verify()
-    encoder, targets = _read_encoder(manifest)
-    calibration = _read_calibration(manifest, len(targets.each))
-    job = job_from_toml(manifest.read("run.toml"))
-    builder = _trusted_builder(job, model, folder)
-    members = [_load_network(job, encoder, manifest, name, builder) for name in weight_files(job)]
-    network = members[0] if len(members) == 1 else Ensemble(members)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return SavedModel(job, encoder, targets, network.eval().to(device), calibration)
-
-
-def _read_encoder(manifest: Manifest) -> tuple[Encoder, Targets]:
-    """Return the encoder and the targets in encoder.json.
-
-    Raises:
-        ValueError: Another version, or not the content that `save_job` writes.
-    """
-    file = manifest.folder / "encoder.json"
-    content = _read_json(manifest, "encoder.json")
-    version = content.get("version")
-    if not isinstance(version, int) or isinstance(version, bool):
-        raise ValueError(f"{file} was not written by apmax: it has no version")
-    if version != FORMAT_VERSION:
-        age, advice = ("a newer", "upgrade apmax") if version > FORMAT_VERSION else ("an older", "train again")
-        raise ValueError(f"{manifest.folder} was written by {age} apmax: {advice}")
-    kind = content.get("kind")
-    if kind not in DATA_TYPES:
-        raise ValueError(f"{file} was not written by apmax: kind must be one of {', '.join(DATA_TYPES)}, got {kind!r}")
-    part = "targets"
-    try:
-        targets = Targets.from_table(content["targets"])
-        part = "encoder"
-        return DATA_TYPES[kind].restore_encoder(content["encoder"]), targets
-    except (LookupError, TypeError, AttributeError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{file} was not written by apmax: its {part} cannot be read ({reason})") from None
-
-
-def _read_calibration(manifest: Manifest, targets: int) -> tuple[PlattCurve | None, ...]:
-    """Return the curve of each target in calibration.json.
-
-    Raises:
-        ValueError: Not the content that `save_calibration` writes.
-    """
-    entries = _read_json(manifest, CALIBRATION_FILE).get("targets")
-    try:
-        curves = tuple(None if entry is None else PlattCurve(**entry) for entry in entries or ())
-        good = all(math.isfinite(value) for curve in curves if curve is not None for value in curve)
-    except TypeError:
-        curves, good = (), False
-    if not good or len(curves) != targets:
-        file = manifest.folder / CALIBRATION_FILE
-        raise ValueError(f"{file} was not written by apmax: it has no curve of slope and intercept for every target")
-    return curves
-
-
-def _read_json(manifest: Manifest, name: str) -> dict[str, Any]:
-    """Return the table in a JSON file; an empty one where there is another thing in it."""
-    content = manifest.read(name)
-    try:
-        table = json.loads(content)
-    except (ValueError, RecursionError):
-        return {}
-    return table if isinstance(table, dict) else {}
-
-
-def _trusted_builder(
-    job: Job, model: str | Callable[..., nn.Module] | None, folder: str | os.PathLike[str]
-) -> Callable[..., nn.Module]:
-    """Return the builder of the network; code outside of apmax is imported only if `model` names it."""
-    name = job.model.name
-    if callable(model):
-        return model
-    if model is not None and model != name:
-        raise ValueError(f"model must be {name!r}, the network that {folder} was trained with, got {model!r}")
-    data_type = data_type_of(job.data)
-    if model is None and name not in data_type.models:
-        raise ValueError(
-            f"model: {folder} was trained with the network {name}, which is code outside of apmax: "
-            f"to import it, name it again (model={name})"
-        )
-    return data_type.find_builder(name)
-
-
-def _load_network(
-    job: Job, encoder: Encoder, manifest: Manifest, name: str, builder: Callable[..., nn.Module]
-) -> nn.Module:
-    content = manifest.read(name)
-    network = data_type_of(job.data).build_model(encoder, job.model.name, job.model.options, builder=builder)
-    try:
-        network.load_state_dict(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
-    except Exception as error:  # the type that torch raises for a damaged file depends on its first bytes
-        options = "".join(f", {key} = {value}" for key, value in job.model.options.items())
-        lines = [line.strip() for line in str(error).splitlines()]
-        reason = lines[min(1, len(lines) - 1)] if lines else type(error).__name__
-        raise ValueError(
-            f"{manifest.folder / name} does not hold the weights of the network in run.toml "
-            f"({job.model.name}{options}): {reason}"
-        ) from None
-    return network

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from apmax.data.archives import npz_content, read_npz
 from apmax.folders import Manifest, read_manifest, write_atomic
+from apmax.workflows.data_types import LabelledRows
 
 _Array = NDArray[np.float64]
 PARTS = ("validation", "cross-fitted", "test")
@@ -85,6 +86,21 @@ class ScoredRows:
     def file(self) -> str:
         """The name of its file in a model's folder."""
         return scores_file(self.part)
+
+
+def score_labelled_rows(
+    part: str, rows: LabelledRows, scores: Any, members: Mapping[str, Any] | None = None
+) -> ScoredRows:
+    """Return labelled rows with their scores, (n,) or (n, targets)."""
+    return ScoredRows.of(
+        part,
+        scores,
+        rows.labels,
+        rows=rows.row_numbers,
+        sample_weight=rows.sample_weight,
+        members=members,
+        table=rows.table,
+    )
 
 
 def scores_file(part: str) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,68 +22,43 @@ from apmax.folders import (
     write_atomic,
     write_manifest,
 )
-from apmax.train import Record, Result, fit
+from apmax.train import Result, fit
+from apmax.workflows.committee_training import train_committee
 from apmax.workflows.contact_sheets import draw_contact_sheets
-from apmax.workflows.data_types import Encoder, LabelledRows, RowReport, data_type_of
+from apmax.workflows.data_types import Encoder, RowReport, data_type_of
 from apmax.workflows.data_types.base import LARGEST_NETWORK
-from apmax.workflows.evaluation import TargetEvaluations, evaluate_targets
-from apmax.workflows.job import Job, JobPlan, job_from_toml, plan_job
-from apmax.workflows.overrides import Overrides
-from apmax.workflows.prediction import unreadable_table, write_table
-from apmax.workflows.prepare import PreparedData, prepare_data
-from apmax.workflows.saved_model import (
+from apmax.workflows.evaluation import evaluate_targets
+from apmax.workflows.job import CommitteeJob, Job, JobPlan, job_from_toml, plan_training
+from apmax.workflows.job_result import JobResult, Notify
+from apmax.workflows.model_folder import (
     CALIBRATION_FILE,
     JOB_FILES,
-    SavedModel,
     read_started,
     save_calibration,
     save_job,
     weight_files,
 )
-from apmax.workflows.scored_rows import MODEL_KIND, ScoredRows, save_scored_rows
-
-
-@dataclass(frozen=True)
-class JobResult:
-    """The outcome of a training.
-
-    Args:
-        folder: Where the model is.
-        model: The chosen model.
-        valid: Its metrics on the validation rows, by which it was chosen.
-        test: Its metrics on the test rows, if there are any.
-        records: The trainer's records, one an epoch.
-        chosen: Stage and epoch of the chosen weights, for each member of an ensemble.
-        warnings: Anomalies of the test rows.
-        contact_sheets: Pictures of the best-ranked images, of the test rows if there are any.
-        scored: Scores of the validation rows (of a committee: of the cross-fitted training rows) and of the test rows.
-    """
-
-    folder: Path
-    model: SavedModel
-    valid: TargetEvaluations
-    test: TargetEvaluations | None
-    records: list[Record]
-    chosen: list[dict[str, Any]]
-    warnings: list[str]
-    contact_sheets: list[Path] = field(default_factory=list)
-    scored: list[ScoredRows] = field(default_factory=list)
+from apmax.workflows.overrides import Overrides
+from apmax.workflows.prediction import unreadable_table, write_table
+from apmax.workflows.prepare import PreparedData, prepare_data
+from apmax.workflows.saved_model import SavedNetwork
+from apmax.workflows.scored_rows import MODEL_KIND, save_scored_rows, score_labelled_rows
 
 
 def train_job(
-    table: Mapping[str, Any] | JobPlan,
+    table: Mapping[str, Any] | CommitteeJob | JobPlan,
     overrides: Overrides | None = None,
     *,
     out: str | os.PathLike[str],
     resume: bool = False,
     progress: bool | str = False,
     folders: tuple[Path, ...] = (),
-    notify: Callable[[list[str], list[str]], None] | None = None,
+    notify: Notify | None = None,
 ) -> JobResult:
-    """Train the model of a job, and save it with everything about it in a folder.
+    """Train the committee or the network of a job, and save it with everything about it in a folder.
 
     Args:
-        table: The job as plain tables (as in run.toml), or its plan.
+        table: The job as plain tables (as in run.toml), or its plan (`plan_training`).
         overrides: Settings that replace those of the table.
         out: The folder. Unless `resume` is set it must be missing or empty.
         resume: Continue the training in the folder; start if there is none.
@@ -100,12 +74,14 @@ def train_job(
     folder, first = Path(out), is_first_process()
     if first and not resume:
         check_free(folder)
-    plan = table if isinstance(table, JobPlan) else plan_job(table, overrides, folders)
+    plan = table if isinstance(table, (JobPlan, CommitteeJob)) else plan_training(table, overrides, folders)
     # The other processes of a training are started by the first one, or beside it: they share its lock.
     with lock_folder(folder) if first else nullcontext():
         if first and not resume:
             check_free(folder)  # again: a training may have ended in the meantime
         started = read_started(folder) if first else None
+        if isinstance(plan, CommitteeJob):
+            return train_committee(plan, folder, started, progress=bool(progress), notify=notify)
         return _train(plan, folder, started, first=first, resume=resume, progress=progress, notify=notify)
 
 
@@ -117,7 +93,7 @@ def _train(
     first: bool,
     resume: bool,
     progress: bool | str,
-    notify: Callable[[list[str], list[str]], None] | None,
+    notify: Notify | None,
 ) -> JobResult:
     """Train in a locked folder; `started` is the manifest of an earlier training there."""
     before = None if started is None else _read_started_job(started)
@@ -147,8 +123,8 @@ def _train(
     if started is not None:
         # Only now: the trainer has agreed that it is the same run, perhaps with more epochs.
         save_job(folder, job, prepared.encoder, prepared.targets)
-    model = SavedModel(job, prepared.encoder, prepared.targets, result.model)
-    evaluated = _evaluate(model, prepared, result, folder)
+    model = SavedNetwork(job, prepared.encoder, prepared.targets, (), result.model)
+    evaluated = _evaluate(job, model, prepared, result, folder)
     if first:
         files = (*JOB_FILES, CALIBRATION_FILE, *weight_files(job), *(each.file for each in evaluated.scored))
         write_manifest(folder, files, kind=MODEL_KIND)
@@ -159,7 +135,12 @@ def _read_started_job(started: Manifest) -> Job | None:
     """Return the job of an earlier training; None if it was stopped while it wrote the job."""
     listed = [name for name in JOB_FILES if name in started.files]
     started.verify(listed)
-    return job_from_toml(started.read("run.toml")) if "run.toml" in listed else None
+    if "run.toml" not in listed:
+        return None
+    job = job_from_toml(started.read("run.toml"))
+    if not isinstance(job, Job):
+        raise ValueError(f"{started.folder} holds a committee, not a network: resume with the same settings")
+    return job
 
 
 @contextmanager
@@ -211,18 +192,18 @@ def _build(data: Any, model: Any, encoder: Encoder, seed: int, prior: float | No
     return network, [f"begins with {data_type.load_weights(network, model.pretrained)}"]
 
 
-def _evaluate(model: SavedModel, prepared: PreparedData, result: Result, folder: Path) -> JobResult:
+def _evaluate(job: Job, model: SavedNetwork, prepared: PreparedData, result: Result, folder: Path) -> JobResult:
     names, report = model.targets.names, RowReport()
     rows, scores, part = prepared.valid, model.score_dataset(prepared.data.valid), "validation"
     valid = evaluate_targets(scores, rows.labels, names, rows.sample_weight)
     model = model.calibrated(scores, rows.labels, rows.sample_weight)
-    test, scored = None, [_scored_rows(part, rows, scores)]
+    test, scored = None, [score_labelled_rows(part, rows, scores)]
     if prepared.test is not None:
         rows, part = prepared.test, "test"
         encoded = rows.dataset is not None
         scores = model.score_dataset(rows.dataset) if encoded else model.score_table(rows.table, report)
         test = evaluate_targets(scores, rows.labels, names, rows.sample_weight)
-        scored.append(_scored_rows(part, rows, scores))
+        scored.append(score_labelled_rows(part, rows, scores))
     sheets: list[Path] = []
     if is_first_process():
         content = {"valid": valid.to_table(), "test": None if test is None else test.to_table()}
@@ -230,16 +211,9 @@ def _evaluate(model: SavedModel, prepared: PreparedData, result: Result, folder:
         save_calibration(folder, model)
         save_scored_rows(folder, scored)
         sheets = draw_contact_sheets(model, rows, scores, folder, part=part)
-    count = model.job.run.ensemble
-    members = [folder] if count == 1 else [folder / f"member-{number}" for number in range(count)]
+    members = [(folder / name).parent for name in weight_files(job)]
     chosen = [json.loads((member / "run.json").read_text(encoding="utf-8"))["chosen"] for member in members]
     return JobResult(folder, model, valid, test, result.records, chosen, report.lines(), sheets, scored)
-
-
-def _scored_rows(part: str, rows: LabelledRows, scores: Any) -> ScoredRows:
-    return ScoredRows.of(
-        part, scores, rows.labels, rows=rows.row_numbers, sample_weight=rows.sample_weight, table=rows.table
-    )
 
 
 def _check_same_job(folder: Path, before: Job, job: Job) -> None:

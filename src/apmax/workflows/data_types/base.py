@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.data import TensorDataset
 
 from apmax import extras, validation
+from apmax.committee import Features
 from apmax.data import (
     Labels,
     RowSource,
@@ -295,6 +296,8 @@ class DataType(ABC, Generic[Config]):
     """Whether its models can begin with a file of weights."""
     threads: ClassVar[int | None] = None
     """Number of threads that pays; None for all."""
+    has_committee: ClassVar[bool] = False
+    """Whether a committee learns it by default."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -359,6 +362,10 @@ class DataType(ABC, Generic[Config]):
             return LabelledRows(table, labels)
         line = f"{int((~known).sum()):,} rows without a {targets.names[0]!r} are left out"
         return LabelledRows(table.filter(known), labels[known], warnings=(line,), numbers=np.flatnonzero(known))
+
+    def committee_features(self, rows: LabelledRows) -> Features:
+        """Return the training rows in the form in which a committee encodes them, fold by fold."""
+        raise NotImplementedError(f"data of kind {self.config.kind} have no committee")
 
     def groups(self, table: Any) -> Sequence[str]:
         """Return the group of each row, by the grouping that `config.split` names."""

@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from apmax.committee import TableFeatures
 from apmax.data import Labels, RowSource
 from apmax.data.images import ENDINGS
 from apmax.data.tables import TableEncoder, leaks
 from apmax.models.tables import TABLE_MODELS, build_table_model
 from apmax.train import Stage, table_recipe
-from apmax.workflows.data_types.base import DataConfig, DataType, limited_parameters
+from apmax.workflows.data_types.base import DataConfig, DataType, LabelledRows, limited_parameters
 
 INSPECTED_ROWS = 32
 """Rows of a column that are inspected for names of image files."""
@@ -39,6 +40,7 @@ class TableType(DataType[TableData]):
     config_class = TableData
     models = TABLE_MODELS
     threads = 1
+    has_committee = True
 
     def fit_encoder(self, table: Any, excluded: Sequence[str]) -> TableEncoder:
         """Return the encoder fitted to training rows."""
@@ -72,6 +74,10 @@ class TableType(DataType[TableData]):
         self.check_options(name, options, self.models[name])
         with limited_parameters(name, options):
             return build_table_model(name, self.model_input(encoder), prior=prior, **options)
+
+    def committee_features(self, rows: LabelledRows) -> TableFeatures:
+        """Return the columns of the table."""
+        return TableFeatures(rows.table, roles=self.config.columns, without=self.config.not_features)
 
     def encoder_for(
         self,

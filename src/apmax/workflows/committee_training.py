@@ -1,0 +1,236 @@
+"""Training of a committee: from files to its folder, by a plan that is stored before the work."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from apmax.committee import (
+    Committee,
+    CommitteePlan,
+    FitResult,
+    Leaderboard,
+    TrainingRows,
+    find_members,
+    fit_committee,
+    load_results,
+    make_folds,
+    plan_committee,
+    save_result,
+    write_committee,
+)
+from apmax.committee.plan import MOST_FOLDS
+from apmax.data.caching import worker_processes
+from apmax.folders import FolderError, Manifest, write_atomic, write_manifest
+from apmax.train import Data, nan_to_none
+from apmax.train.display import format_duration
+from apmax.train.run_directory import data_fingerprint
+from apmax.validation import plural
+from apmax.workflows.committee_progress import CommitteeProgress
+from apmax.workflows.data_types import RowReport, encode_rows
+from apmax.workflows.evaluation import evaluate_targets
+from apmax.workflows.job import CommitteeConfig, CommitteeJob, job_from_toml
+from apmax.workflows.job_result import JobResult, Notify
+from apmax.workflows.model_folder import PLAN_FILE, job_files, save_job
+from apmax.workflows.prediction import unreadable_table, write_table
+from apmax.workflows.prepare import CommitteeRows, prepare_committee_rows
+from apmax.workflows.saved_model import SavedCommittee
+from apmax.workflows.scored_rows import MODEL_KIND, save_scored_rows, score_labelled_rows
+
+
+def train_committee(
+    job: CommitteeJob, folder: Path, started: Manifest | None, *, progress: bool, notify: Notify | None
+) -> JobResult:
+    """Train a committee in a locked folder, or continue one.
+
+    Args:
+        job: The job.
+        folder: The folder.
+        started: The manifest of an earlier training there.
+        progress: Show the progress; all lines are in log.txt.
+        notify: Called with facts and warnings about the data before training begins.
+
+    Raises:
+        ValueError: Data or settings are wrong, or differ from those of the training to continue.
+    """
+    before = None if started is None else _read_started(started)
+    prepared = prepare_committee_rows(job.data, seed=job.committee.seed)
+    job = CommitteeJob(prepared.data_type.config, job.committee)
+    rows = TrainingRows(
+        prepared.data_type.committee_features(prepared.rows),
+        prepared.rows.labels.astype(np.float64),
+        prepared.sample_weight,
+        groups=prepared.groups,
+        times=prepared.times,
+    )
+    fingerprint = _data_fingerprint(prepared)
+    if before is None:
+        plan = _make_plan(job, rows, prepared)
+    else:
+        plan = before.plan
+        _check_same_job(folder, before, job, fingerprint)
+    if notify is not None:
+        notify([*prepared.facts, *plan_lines(plan)], prepared.warnings)
+    if before is None:
+        content = json.dumps({"plan": plan.to_table(), "data": fingerprint}, indent=1) + "\n"
+        save_job(folder, job, prepared.encoder, prepared.targets, plan=content.encode())
+        if prepared.unreadable:
+            write_table(folder / "unreadable.csv", unreadable_table(prepared.unreadable))
+    committee = _fit(rows, plan, folder, prepared, job, progress=progress)
+    return _finish(job, committee, prepared, folder)
+
+
+def plan_lines(plan: CommitteePlan) -> list[str]:
+    """Return the plan in words.
+
+    >>> plan_lines(CommitteePlan("quick", ("gbdt",), 1, 2.0, (), 0))
+    ['plan (quick): gbdt on one split, about 2 s']
+    """
+    folds = "one split" if plan.folds == 1 else plural(plan.folds, "fold")
+    members = ", ".join(plan.members)
+    return [f"plan ({plan.effort}): {members} on {folds}, about {format_duration(plan.seconds)}", *plan.notes]
+
+
+def _make_plan(job: CommitteeJob, rows: TrainingRows, prepared: CommitteeRows) -> CommitteePlan:
+    config = job.committee
+    try:
+        possible = len(make_folds(rows, MOST_FOLDS[config.effort], config.seed)) if config.effort != "quick" else 1
+    except ValueError:
+        possible = 1
+    return plan_committee(
+        rows=len(rows.labels),
+        positives=int(rows.labels.sum()),
+        columns=_columns(prepared),
+        possible_folds=possible,
+        effort=config.effort,
+        members=config.members or None,
+        time_limit=config.time_limit,
+        n_jobs=worker_processes(),
+        seed=config.seed,
+    )
+
+
+def _columns(prepared: CommitteeRows) -> int:
+    """Return the number of columns, categories written out."""
+    sizes: list[int] = prepared.data_type.model_input(prepared.encoder)
+    return max(sum(max(size, 1) for size in sizes), 1)
+
+
+def _fit(
+    rows: TrainingRows, plan: CommitteePlan, folder: Path, prepared: CommitteeRows, job: CommitteeJob, *, progress: bool
+) -> Committee:
+    members = find_members(plan.members, effort=plan.effort)
+    if plan.folds == 1:
+        folds = [prepared.hold_out(job.data.share, seed=plan.seed)]
+    else:
+        folds = make_folds(rows, plan.folds, plan.seed)
+    finished = load_results(folder, members, len(folds))
+    columns = _columns(prepared)
+    expected = {name: member.cost.seconds(len(folds[0][0]), columns) for name, member in members.items()}
+    with CommitteeProgress(expected, len(folds), finished, folder / "log.txt", show=progress) as display:
+
+        def keep(result: FitResult) -> None:
+            save_result(folder, result, members[result.task.name])
+            display.add(result)
+
+        return fit_committee(
+            rows,
+            members,
+            folds=folds,
+            seed=plan.seed,
+            n_jobs=worker_processes(),
+            finished=finished,
+            on_result=keep,
+        )
+
+
+def _finish(job: CommitteeJob, committee: Committee, prepared: CommitteeRows, folder: Path) -> JobResult:
+    """Evaluate and save a fitted committee, the manifest last."""
+    model = SavedCommittee.of(job, prepared.encoder, prepared.targets, committee)
+    names, rows, report = model.targets.names, prepared.rows, RowReport()
+    assert committee.cross_fitted is not None
+    blended = committee.blend.score(committee.cross_fitted)
+    own = dict(zip(committee.table, committee.cross_fitted.T, strict=True))
+    scored = [score_labelled_rows("cross-fitted", rows, blended, own)]
+    valid = evaluate_targets(blended, rows.labels, names, rows.sample_weight)
+    test = None
+    if prepared.test is not None:
+        scores = model.score_table(prepared.test.table, report)
+        test = evaluate_targets(scores, prepared.test.labels, names, prepared.test.sample_weight)
+        scored.append(score_labelled_rows("test", prepared.test, scores))
+    content = {
+        "cross_fitted": valid.to_table(),
+        "test": None if test is None else test.to_table(),
+        **leaderboard_table(committee.leaderboard),
+    }
+    write_atomic(folder / "results.json", (json.dumps(content, indent=2) + "\n").encode())
+    files = [*write_committee(folder, committee), *save_scored_rows(folder, scored), *job_files(job)]
+    write_manifest(folder, files, kind=MODEL_KIND)
+    return JobResult(
+        folder, model, valid, test, warnings=report.lines(), scored=scored, leaderboard=committee.leaderboard
+    )
+
+
+def leaderboard_table(leaderboard: Leaderboard) -> dict[str, Any]:
+    """Return a leaderboard and its verdicts as plain values for JSON."""
+    table: dict[str, Any] = nan_to_none(asdict(leaderboard))
+    verdicts = [
+        {**entry, "sentence": verdict.sentence}
+        for entry, verdict in zip(table["verdicts"], leaderboard.verdicts, strict=True)
+    ]
+    return {"leaderboard": [*table["rows"], table["blend"]], "verdicts": verdicts}
+
+
+@dataclass(frozen=True)
+class _Started:
+    """The job, the plan and the fingerprint of the rows of an earlier training."""
+
+    job: CommitteeJob
+    plan: CommitteePlan
+    fingerprint: str
+
+
+def _read_started(started: Manifest) -> _Started | None:
+    """Return the earlier training in a folder; None if it was stopped while it wrote its job."""
+    if "run.toml" not in started.files:
+        return None
+    started.verify([name for name in started.files if name in ("run.toml", "encoder.json", PLAN_FILE)])
+    job = job_from_toml(started.read("run.toml"))
+    if not isinstance(job, CommitteeJob):
+        raise ValueError(f"{started.folder} holds the training of one network: resume with the same settings")
+    try:
+        table = json.loads(started.read(PLAN_FILE))
+        return _Started(job, CommitteePlan.from_table(table["plan"]), str(table["data"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise FolderError(f"{started.folder} was not written by apmax: its {PLAN_FILE} has no plan ({error})") from None
+
+
+def _check_same_job(folder: Path, before: _Started, job: CommitteeJob, fingerprint: str) -> None:
+    """Raise if the earlier training in a folder is of other settings or other rows."""
+    data = ("target", "positive", "group", "time", "weight", "split", "share", "test_share", "columns")
+    compared = [
+        ("kind", before.job.data.kind, job.data.kind),
+        *((name, getattr(before.job.data, name, None), getattr(job.data, name, None)) for name in data),
+        *(
+            (each.name, getattr(before.job.committee, each.name), getattr(job.committee, each.name))
+            for each in fields(CommitteeConfig)
+        ),
+    ]
+    for name, old, new in compared:
+        if old != new:
+            raise ValueError(f"{name} was {old} in {folder} and is {new} now: resume with the same")
+    if before.fingerprint != fingerprint:
+        raise ValueError(f"the training in {folder} was of other rows: their fingerprint differs; resume with the same")
+
+
+def _data_fingerprint(prepared: CommitteeRows) -> str:
+    """Return a SHA-256 of inputs, labels and weights of the training rows."""
+    rows = prepared.rows
+    dataset = next(encode_rows(prepared.encoder, rows.table)).dataset if rows.dataset is None else rows.dataset
+    labels, weight = torch.from_numpy(rows.labels), torch.from_numpy(prepared.sample_weight)
+    return data_fingerprint(Data(dataset), (labels, None), (weight, None))

@@ -1,0 +1,225 @@
+"""Folders of trained models.
+
+run.toml            the job, every default written out: `apmax train FOLDER/run.toml --out OTHER` repeats it
+encoder.json        the encoder of the rows and the meaning of the targets' values
+results.json        metrics of the chosen model on held-out and test rows; of a committee also the leaderboard
+unreadable.csv      the rows that could not be read, if there were any
+contact-sheet.png   the best-ranked images, if the data are images
+scores-*.npz        the scores of held-out and test rows (`apmax.workflows.scored_rows`)
+manifest.json       the checksums of the files from which the model is loaded, written last
+.lock               held by the training
+
+of a network
+model.pt            the weights; of an ensemble member-0/model.pt, member-1/model.pt, …
+calibration.json    the curve from scores to probabilities of each target, fitted to the validation rows
+(and the files of the trainer: config.toml, run.json, records.jsonl, log.txt, checkpoint.pt)
+
+of a committee
+plan.json           members, folds and estimated time, and the checksum of the training rows
+log.txt             a line for each fitted member
+committee.json, members/…   the committee (`apmax.committee.storage`)
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from apmax.committee import read_committee
+from apmax.data import Targets
+from apmax.folders import FolderError, Manifest, read_manifest, write_atomic, write_manifest
+from apmax.train import Ensemble, PlattCurve
+from apmax.workflows.data_types import DATA_TYPES, Encoder, data_type_of
+from apmax.workflows.job import CommitteeJob, Job, job_from_toml, write_job
+from apmax.workflows.saved_model import SavedCommittee, SavedModel, SavedNetwork
+from apmax.workflows.scored_rows import MODEL_KIND
+
+FORMAT_VERSION = 3
+JOB_FILES = ("run.toml", "encoder.json")
+"""Files that are written before training."""
+CALIBRATION_FILE, PLAN_FILE = "calibration.json", "plan.json"
+
+
+def save_job(
+    folder: Path, job: Job | CommitteeJob, encoder: Encoder, targets: Targets, *, plan: bytes | None = None
+) -> None:
+    """Write all of a model's folder that is known before training; of a committee also its plan."""
+    if read_started(folder) is not None:
+        # While the files are replaced, the manifest lists none of them.
+        write_manifest(folder, (), kind=MODEL_KIND, complete=False)
+    write_job(job, folder / "run.toml")
+    content = {
+        "version": FORMAT_VERSION,
+        "kind": job.data.kind,
+        "targets": targets.to_table(),
+        "encoder": encoder.to_table(),
+    }
+    write_atomic(folder / "encoder.json", (json.dumps(content, indent=1) + "\n").encode())
+    if plan is not None:
+        write_atomic(folder / PLAN_FILE, plan)
+    write_manifest(folder, job_files(job), kind=MODEL_KIND, complete=False)
+
+
+def job_files(job: Job | CommitteeJob) -> tuple[str, ...]:
+    """Return the files that are written before training."""
+    return (*JOB_FILES, PLAN_FILE) if isinstance(job, CommitteeJob) else JOB_FILES
+
+
+def save_calibration(folder: Path, model: SavedModel) -> None:
+    """Write the calibration of each target, in the order of the targets."""
+    curves = [None if curve is None else curve._asdict() for curve in model.calibration]
+    write_atomic(folder / CALIBRATION_FILE, (json.dumps({"targets": curves}, indent=1) + "\n").encode())
+
+
+def read_started(folder: Path) -> Manifest | None:
+    """Return the manifest of a training that was begun in a folder; None if there is none.
+
+    Raises:
+        FolderError: The manifest is damaged, or there are checkpoints and no manifest.
+    """
+    try:
+        return read_manifest(folder, kind=MODEL_KIND)
+    except FileNotFoundError:
+        if any(folder.glob("checkpoint*.pt")) or any(folder.glob("member-*/checkpoint*.pt")):
+            raise FolderError(
+                f"{folder} is damaged or was not written by `apmax train`: it holds a checkpoint and no manifest.json"
+            ) from None
+        return None
+
+
+def weight_files(job: Job) -> list[str]:
+    """Return the files of weights below a model's folder."""
+    count = job.run.ensemble
+    return ["model.pt"] if count == 1 else [f"member-{number}/model.pt" for number in range(count)]
+
+
+def load_model(folder: str | os.PathLike[str], *, model: str | Callable[..., nn.Module] | None = None) -> SavedModel:
+    """Return the model that `apmax train` left in a folder.
+
+    All files are compared with the checksums in manifest.json before any of them is parsed.
+
+    Args:
+        folder: The folder.
+        model: The builder of a network of your own, or its "package.module:callable" as it was trained. A folder alone
+            never causes your or anyone's code to be imported.
+
+    Raises:
+        FileNotFoundError: There is no trained model, or its training is not finished.
+        ValueError: A file is damaged or missing (`FolderError`), another version of apmax or of the features, weights
+            of another network, or a network of the user's own and no `model`.
+    """
+    manifest = read_manifest(folder, kind=MODEL_KIND)
+    if not manifest.complete:
+        raise FileNotFoundError(f"the training in {folder} is not finished: continue it with resume=True")
+    manifest.verify()
+    encoder, targets = _read_encoder(manifest)
+    job = job_from_toml(manifest.read("run.toml"))
+    if isinstance(job, CommitteeJob):
+        if model is not None:
+            raise ValueError(f"model: {folder} holds a committee, which has no network of your own")
+        return SavedCommittee.of(job, encoder, targets, read_committee(manifest))
+    calibration = _read_calibration(manifest, len(targets.each))
+    builder = _trusted_builder(job, model, folder)
+    members = [_load_network(job, encoder, manifest, name, builder) for name in weight_files(job)]
+    network = members[0] if len(members) == 1 else Ensemble(members)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return SavedNetwork(job, encoder, targets, calibration, network.eval().to(device))
+
+
+def _read_encoder(manifest: Manifest) -> tuple[Encoder, Targets]:
+    """Return the encoder and the targets in encoder.json.
+
+    Raises:
+        ValueError: Another version, or not the content that `save_job` writes.
+    """
+    file = manifest.folder / "encoder.json"
+    content = _read_json(manifest, "encoder.json")
+    version = content.get("version")
+    if not isinstance(version, int) or isinstance(version, bool):
+        raise ValueError(f"{file} was not written by apmax: it has no version")
+    if version != FORMAT_VERSION:
+        age, advice = ("a newer", "upgrade apmax") if version > FORMAT_VERSION else ("an older", "train again")
+        raise ValueError(f"{manifest.folder} was written by {age} apmax: {advice}")
+    kind = content.get("kind")
+    if kind not in DATA_TYPES:
+        raise ValueError(f"{file} was not written by apmax: kind must be one of {', '.join(DATA_TYPES)}, got {kind!r}")
+    part = "targets"
+    try:
+        targets = Targets.from_table(content["targets"])
+        part = "encoder"
+        return DATA_TYPES[kind].restore_encoder(content["encoder"]), targets
+    except (LookupError, TypeError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{file} was not written by apmax: its {part} cannot be read ({reason})") from None
+
+
+def _read_calibration(manifest: Manifest, targets: int) -> tuple[PlattCurve | None, ...]:
+    """Return the curve of each target in calibration.json.
+
+    Raises:
+        ValueError: Not the content that `save_calibration` writes.
+    """
+    entries = _read_json(manifest, CALIBRATION_FILE).get("targets")
+    try:
+        curves = tuple(None if entry is None else PlattCurve(**entry) for entry in entries or ())
+        good = all(math.isfinite(value) for curve in curves if curve is not None for value in curve)
+    except TypeError:
+        curves, good = (), False
+    if not good or len(curves) != targets:
+        file = manifest.folder / CALIBRATION_FILE
+        raise ValueError(f"{file} was not written by apmax: it has no curve of slope and intercept for every target")
+    return curves
+
+
+def _read_json(manifest: Manifest, name: str) -> dict[str, Any]:
+    """Return the table in a JSON file; an empty one where there is another thing in it."""
+    content = manifest.read(name)
+    try:
+        table = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return table if isinstance(table, dict) else {}
+
+
+def _trusted_builder(
+    job: Job, model: str | Callable[..., nn.Module] | None, folder: str | os.PathLike[str]
+) -> Callable[..., nn.Module]:
+    """Return the builder of the network; code outside of apmax is imported only if `model` names it."""
+    name = job.model.name
+    if callable(model):
+        return model
+    if model is not None and model != name:
+        raise ValueError(f"model must be {name!r}, the network that {folder} was trained with, got {model!r}")
+    data_type = data_type_of(job.data)
+    if model is None and name not in data_type.models:
+        raise ValueError(
+            f"model: {folder} was trained with the network {name}, which is code outside of apmax: "
+            f"to import it, name it again (model={name})"
+        )
+    return data_type.find_builder(name)
+
+
+def _load_network(
+    job: Job, encoder: Encoder, manifest: Manifest, name: str, builder: Callable[..., nn.Module]
+) -> nn.Module:
+    content = manifest.read(name)
+    network = data_type_of(job.data).build_model(encoder, job.model.name, job.model.options, builder=builder)
+    try:
+        network.load_state_dict(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
+    except Exception as error:  # the type that torch raises for a damaged file depends on its first bytes
+        options = "".join(f", {key} = {value}" for key, value in job.model.options.items())
+        lines = [line.strip() for line in str(error).splitlines()]
+        reason = lines[min(1, len(lines) - 1)] if lines else type(error).__name__
+        raise ValueError(
+            f"{manifest.folder / name} does not hold the weights of the network in run.toml "
+            f"({job.model.name}{options}): {reason}"
+        ) from None
+    return network
