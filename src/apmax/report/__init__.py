@@ -23,6 +23,7 @@ from apmax.report.folder import (
     page_name,
     read_configuration,
     report_folder,
+    report_training,
     score_source,
     store_report,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "read_learning_curves",
     "render_report",
     "report_folder",
+    "report_training",
     "save_report",
     "score_part",
     "score_source",

@@ -35,6 +35,7 @@ from apmax.report.rankings import MOST_SUBGROUPS, headline, score_part, subgroup
 from apmax.train import Record
 from apmax.train.records import parse_records
 from apmax.workflows import RowReport, SavedModel, ScoredRows
+from apmax.workflows.saved_model import SavedCommittee
 
 MOST_TARGETS = 12
 TOP_EXAMPLES, MISSED_EXAMPLES = 24, 12
@@ -59,7 +60,6 @@ def collect_report(
     by: Sequence[str] = (),
     readers: Mapping[str, SavedModel] | None = None,
     others: Mapping[str, Sequence[ScoredRows]] | None = None,
-    leaderboard: Leaderboard | None = None,
     learning: Sequence[LearningCurve] = (),
     facts: Sequence[str] = (),
     warnings: Sequence[str] = (),
@@ -74,7 +74,6 @@ def collect_report(
         by: Columns of subgroups.
         readers: The model with the encoder for the file of a part, by part; by default the model itself.
         others: Scored rows of other models, by their name, which are drawn beside.
-        leaderboard: Of a committee.
         learning: Curves of the training.
         facts: Lines about how the data were understood.
         warnings: Lines about the data that deserve a look.
@@ -101,7 +100,6 @@ def collect_report(
             by=by,
             readers=readers or {},
             others=others or {},
-            leaderboard=leaderboard,
             columns=max(256, PIXEL_COLUMNS // min(len(shown), MOST_TARGETS)),
         )
         for number in shown[:MOST_TARGETS]
@@ -155,9 +153,9 @@ def _report_target(
     by: Sequence[str],
     readers: Mapping[str, SavedModel],
     others: Mapping[str, Sequence[ScoredRows]],
-    leaderboard: Leaderboard | None,
     columns: int,
 ) -> TargetReport:
+    leaderboard = model.committee.leaderboard if isinstance(model, SavedCommittee) else None
     target = model.targets.each[number]
     curve = model.calibration[number] if model.calibration else None
     own = [_one_target(part, number) for part in scored]
@@ -183,7 +181,7 @@ def _report_target(
             )
             verdict += [_comparison(name, part, rival) for part in own if _same_rows(part, rival)]
     if leaderboard is not None:
-        verdict += [f"{each.sentence}." for each in leaderboard.verdicts]
+        verdict += [f"Cross-fitted, {each.sentence}." for each in leaderboard.verdicts]
     examples = next((part for part in own if part.table is not None), None)
     reader = model if examples is None else readers.get(examples.part, model)
     importance = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -160,7 +161,7 @@ def precision_band(
 ) -> PrecisionBand | None:
     """Return pointwise 95 % limits of the precision at equally spaced recalls; None with fewer than two positives.
 
-    The limits are quantiles over resamples that draw positives and negatives separately, widened to the exact binomial
+    The limits are quantiles over resamples that draw positives and negatives separately, widened to Wilson's score
     interval of the precision where that is wider: a resample never shows a negative above the first one.
     """
     positive = labels == 1
@@ -188,12 +189,9 @@ def precision_band(
     false = np.bincount(gap, weights=weight[~positive], minlength=len(levels) + 1)[:-1].cumsum()
     at = _first_level(found, recall)
     scale = _kish(weight) / weight.sum()
-    limits = [_binomial_interval(found[k] * scale, (found[k] + false[k]) * scale) for k in at]
-    exact = np.array(limits)
+    least, most = _wilson_interval(found[at] * scale, (found[at] + false[at]) * scale)
     return PrecisionBand(
-        tuple(recall.tolist()),
-        tuple(np.minimum(low, exact[:, 0]).tolist()),
-        tuple(np.maximum(high, exact[:, 1]).tolist()),
+        tuple(recall.tolist()), tuple(np.minimum(low, least).tolist()), tuple(np.maximum(high, most).tolist())
     )
 
 
@@ -263,6 +261,14 @@ def score_histogram(scores: npt.NDArray[Any], labels: Floats, sample_weight: Flo
 def _kish(weight: Floats) -> float:
     """Return the effective number of weighted rows."""
     return float(weight.sum() ** 2 / (weight**2).sum())
+
+
+def _wilson_interval(hits: Floats, size: Floats) -> tuple[Floats, Floats]:
+    """Return Wilson's 95 % score interval of shares."""
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    centre = (hits + z**2 / 2) / (size + z**2)
+    half = z * np.sqrt(hits * (size - hits) / size + z**2 / 4) / (size + z**2)
+    return np.maximum(centre - half, 0), np.minimum(centre + half, 1)
 
 
 def _binomial_interval(hits: float, size: float) -> tuple[float, float]:

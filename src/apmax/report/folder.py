@@ -13,10 +13,10 @@ import numpy as np
 
 from apmax import extras
 from apmax.data import RowSource
-from apmax.report.collect import collect_report, read_learning_curves
+from apmax.report.collect import collect_report, learning_curves, read_learning_curves
 from apmax.report.content import REPORT_FILE, REPORT_PAGE, ReportData, load_report, save_report
 from apmax.report.page import write_report
-from apmax.workflows import RowReport, SavedModel, ScoredRows, load_model, load_scored_rows
+from apmax.workflows import JobResult, RowReport, SavedModel, ScoredRows, load_model, load_scored_rows
 from apmax.workflows.prepare import read_weights
 
 
@@ -150,6 +150,27 @@ def report_folder(
         learning=read_learning_curves(place),
         configuration=read_configuration(place),
         **content,
+    )
+
+
+def report_training(result: JobResult, *, facts: Sequence[str] = (), warnings: Sequence[str] = ()) -> ReportData:
+    """Return the content of the report of a training.
+
+    Args:
+        result: The training.
+        facts: Lines about how the data were understood.
+        warnings: Lines about the data that deserve a look.
+    """
+    parts, readers, lines = attach_tables(result.model, result.scored)
+    return collect_report(
+        result.model,
+        parts,
+        title=result.folder.resolve().name,
+        readers=readers,
+        learning=learning_curves(result.records, result.chosen),
+        facts=facts,
+        warnings=(*warnings, *result.warnings, *lines),
+        configuration=read_configuration(result.folder),
     )
 
 

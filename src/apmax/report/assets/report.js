@@ -154,7 +154,8 @@
   function drawContenders(article, target) {
     const rows = target.parts.map((part, k) => ({ name: part.name, ...part.ap, colour: k }));
     for (const member of target.leaderboard) {
-      rows.push({ name: member.name, ...member.ap, colour: member.blend ? 0 : 4 });
+      // The blend of a committee is the part "cross-fitted".
+      if (!member.blend) rows.push({ name: member.name, ...member.ap, colour: member.weight === 0 ? 3 : 4 });
     }
     const rules = [...new Set(target.parts.map((part) => part.no_skill))];
     chart(article.querySelector("[data-chart=contenders]"), (width) =>
