@@ -264,6 +264,10 @@ class TestForest:
         ("change", "message"),
         [
             ({"left": np.array([0, -1, -1])}, "child is not in its tree"),
+            ({"left": np.array([1, -2, -1])}, "child is not in its tree"),
+            ({"threshold": np.array([np.nan, 0.0, 0.0])}, "threshold is not finite"),
+            ({"threshold": np.zeros((3, 1))}, "other shapes"),
+            ({"feature": np.array(["0", "0", "0"])}, "not numbers"),
             ({"right": np.array([9, -1, -1])}, "child is not in its tree"),
             ({"feature": np.array([7, 0, 0])}, "column that does not exist"),
             ({"starts": np.array([0, 2])}, "do not fill its nodes"),

@@ -1,6 +1,6 @@
 """Committee: different models, cross-fitted, on one scale, joined by a blend."""
 
-from apmax.committee.crossfit import Committee, FitResult, TrainingRows, fit_committee, make_folds
+from apmax.committee.crossfit import Committee, TrainingRows, fit_committee, make_folds, number_of_folds
 from apmax.committee.features import ArrayFeatures, Features, TableFeatures
 from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, LossVerdict
 from apmax.committee.members import EFFORTS, MEMBERS, Member, find_members
@@ -13,6 +13,7 @@ from apmax.committee.storage import (
     save_result,
     write_committee,
 )
+from apmax.committee.tasks import FitProgress, FitResult, FitTask
 
 __all__ = [
     "EFFORTS",
@@ -21,7 +22,9 @@ __all__ = [
     "Committee",
     "CommitteePlan",
     "Features",
+    "FitProgress",
     "FitResult",
+    "FitTask",
     "Leaderboard",
     "LeaderboardRow",
     "LossVerdict",
@@ -33,6 +36,7 @@ __all__ = [
     "load_committee",
     "load_results",
     "make_folds",
+    "number_of_folds",
     "plan_committee",
     "read_committee",
     "save_committee",

@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from apmax import extras, validation
+from apmax import validation
 from apmax.blend import Blend, fit_blend
 from apmax.committee.features import Features, FittedFeatures
-from apmax.committee.leaderboard import Leaderboard, make_leaderboard
-from apmax.committee.members import FittedMember, FoldData, Member
+from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, make_leaderboard
+from apmax.committee.members import FittedMember, Member
+from apmax.committee.tasks import (
+    FINAL,
+    FitProgress,
+    FitResult,
+    FitTask,
+    FoldRows,
+    common_rounds,
+    one_thread_each,
+    remaining_seconds,
+    run_tasks,
+    with_rows,
+)
 from apmax.data import k_fold, split_by_group, split_by_time, split_stratified
+from apmax.metrics import Interval
 from apmax.train import PlattCurve, fit_platt
 
 _Array = NDArray[np.float64]
 _RowNumbers = NDArray[np.int64]
 _Fold = tuple[_RowNumbers, _RowNumbers]
 _STOPPING_SHARE = 0.2
+_REFIT_NOTE = (
+    "the members were fitted again to all rows, with the rounds found in the folds; the scale of their scores is that "
+    "of the last held-out rows"
+)
+_UNSCORED_NOTE = "no rows of both classes could be held out: members are not compared, and scores are not calibrated"
 
 
 @dataclass(frozen=True)
@@ -68,6 +90,11 @@ class FoldModels:
         aligned: _Array = (raw - self.location[name]) / self.scale[name]
         return aligned
 
+    def score_members(self, names: Sequence[str], table: Mapping[str, Member], rows: Any) -> dict[str, _Array]:
+        """Return the aligned scores of several members by name."""
+        matrix = None if all(table[name].raw for name in names) else self.features.matrix(rows)
+        return {name: self.score(name, table[name], rows, matrix) for name in names}
+
 
 @dataclass(frozen=True)
 class Committee:
@@ -90,12 +117,13 @@ class Committee:
     leaderboard: Leaderboard
     cross_fitted: _Array | None = field(default=None, compare=False, repr=False)
 
-    def score(self, rows: Any, *, member: str | None = None) -> _Array:
+    def score(self, rows: Any, *, member: str | None = None, n_jobs: int | None = None) -> _Array:
         """Return the blended score of each row, or one member's.
 
         Args:
             rows: Rows of the same form as the training rows.
             member: The name of a member.
+            n_jobs: Number of threads; None for the number of cores. The scores do not depend on it.
 
         Raises:
             ValueError: There is no such member.
@@ -103,47 +131,63 @@ class Committee:
         names = list(self.table)
         if member is not None:
             validation.choice("member", member, names)
-        used = [name for name, weight in zip(names, self.blend.weights, strict=True) if weight > 0 or name == member]
-        used = [member] if member is not None else used
-        totals: dict[str, _Array] = {}
-        for fold in self.folds:
-            matrix = fold.features.matrix(rows)
-            for name in used:
-                totals[name] = totals.get(name, 0.0) + fold.score(name, self.table[name], rows, matrix)
+            used = [member]
+        else:
+            used = [name for name, weight in zip(names, self.blend.weights, strict=True) if weight > 0]
+        averaged = self._averaged_scores(rows, used, available_cores() if n_jobs is None else n_jobs)
         if member is not None:
-            return totals[member] / len(self.folds)
-        count = len(next(iter(totals.values())))
+            return averaged[member]
+        count = len(averaged[used[0]])
         # Members of weight 0 take no part; any finite number stands for their scores.
-        columns = [totals[name] / len(self.folds) if name in totals else np.zeros(count) for name in names]
+        columns = [averaged[name] if name in averaged else np.zeros(count) for name in names]
         return self.blend.score(np.stack(columns, 1))
+
+    def _averaged_scores(self, rows: Any, names: Sequence[str], n_jobs: int) -> dict[str, _Array]:
+        """Return the mean over the folds of each member's aligned scores."""
+        totals: dict[str, _Array] = {}
+        with ThreadPoolExecutor(max(1, n_jobs)) as pool:
+            scores = [pool.submit(fold.score_members, names, self.table, rows) for fold in self.folds]
+            for job in scores:
+                for name, own in job.result().items():
+                    totals[name] = totals.get(name, 0.0) + own
+        return {name: total / len(self.folds) for name, total in totals.items()}
 
     def log_odds(self, scores: _Array) -> _Array:
         """Return the calibrated log-odds of blended scores."""
         return self.calibration.logit(scores)
 
 
-def number_of_folds(labels: _Array, groups: NDArray[Any] | None, most: int) -> int:
-    """Return min(most, rows of the rarer class, groups that hold positives).
+def number_of_folds(
+    labels: _Array, groups: NDArray[Any] | None, most: int, *, times: NDArray[Any] | None = None
+) -> int:
+    """Return min(most, rows of the rarer class, groups that hold positives); with times, the expanding windows.
 
     >>> number_of_folds(np.array([0, 0, 1, 1, 1, 0, 0]), None, 5)
     3
     >>> number_of_folds(np.array([0, 0, 1, 1, 1, 0, 0]), np.array(list("aabbbcc")), 5)
     1
+    >>> number_of_folds(np.array([0, 1, 1, 0, 1, 0, 1]), None, 5, times=np.arange(7))
+    3
     """
     rarer = int(min((labels == 1).sum(), (labels == 0).sum()))
     with_positives = rarer if groups is None else len(set(groups[labels == 1].tolist()))
-    return min(most, rarer, with_positives)
+    count = min(most, rarer, with_positives)
+    return count if times is None or count < 1 else len(_expanding_windows(labels, times, count))
 
 
 def make_folds(rows: TrainingRows, most: int, seed: int) -> list[_Fold]:
     """Return (training, held-out) rows of each fold.
 
     With times the windows expand: each fold is trained on all rows before its held-out block, and the first block has
-    no scores.
+    no scores. `most=1` gives a single split; where the rows do not allow one, all rows are trained on and none are
+    held out.
 
     Raises:
-        ValueError: There are too few positives, groups or moments for two folds.
+        ValueError: There are too few positives, groups or moments for two folds, and `most` is not 1.
     """
+    if most == 1:
+        every = np.arange(len(rows.labels))
+        return [stopping_split(rows, every, seed) or (every, every[:0])]
     count = number_of_folds(rows.labels, rows.groups, most)
     if count < 2:
         raise ValueError(
@@ -152,7 +196,10 @@ def make_folds(rows: TrainingRows, most: int, seed: int) -> list[_Fold]:
         )
     if rows.times is None:
         return k_fold(rows.labels, count, groups=rows.groups, seed=seed)
-    return _expanding_windows(rows.labels, rows.times, count)
+    folds = _expanding_windows(rows.labels, rows.times, count)
+    if len(folds) < 2:
+        raise ValueError("time: the rows have too few moments with positives for two folds")
+    return folds
 
 
 def _expanding_windows(labels: _Array, times: _Array, count: int) -> list[_Fold]:
@@ -165,8 +212,6 @@ def _expanding_windows(labels: _Array, times: _Array, count: int) -> list[_Fold]
         train, held_out = np.flatnonzero(times <= early), np.flatnonzero((times > early) & (times <= late))
         if len(held_out) and len(set(labels[train].tolist())) == 2:
             folds.append((train, held_out))
-    if len(folds) < 2:
-        raise ValueError("time: the rows have too few moments with positives for two folds")
     return folds
 
 
@@ -183,24 +228,6 @@ def stopping_split(rows: TrainingRows, train: _RowNumbers, seed: int) -> tuple[_
         return None
 
 
-@dataclass(frozen=True)
-class FitTask:
-    """One member on one fold."""
-
-    fold: int
-    name: str
-
-
-@dataclass(frozen=True)
-class FitResult:
-    """A fitted member, its scores of the held-out rows, and the seconds that it took."""
-
-    task: FitTask
-    model: FittedMember
-    scores: _Array
-    seconds: float
-
-
 def fit_committee(
     rows: TrainingRows,
     members: Mapping[str, Member],
@@ -210,32 +237,143 @@ def fit_committee(
     n_jobs: int = 1,
     finished: Mapping[tuple[int, str], FitResult] | None = None,
     on_result: Callable[[FitResult], None] | None = None,
+    on_progress: Callable[[FitProgress], None] | None = None,
 ) -> Committee:
     """Fit members to folds, align their scores, and fit blend and calibration to the cross-fitted scores.
+
+    With several folds and no times the folds' models are the committee. Models of one split, or of earlier times than
+    the last, are not averaged: there the members are fitted once more, to all rows, with the (median) number of rounds
+    that the folds found, and aligned by the held-out scores of the last fold.
 
     Args:
         rows: The training rows.
         members: The members by name.
-        folds: The largest number of folds, or (training, held-out) rows of each.
+        folds: The largest number of folds, 1 for a single split; or (training, held-out) rows of each.
         seed: Of folds, members and blend.
-        n_jobs: Processes; each fit takes one thread. The result does not depend on their number.
+        n_jobs: Simultaneous fits; each takes one thread. The result does not depend on their number.
         finished: Results of an earlier, interrupted call by fold and name; they are not fitted again.
-        on_result: Called with each new result, in this process.
+        on_result: Called with each new result, in this thread.
+        on_progress: Called at the start and after each new result, in this thread.
+
+    Raises:
+        ValueError: Too few rows for folds, scores that are not finite, or finished results of other rows.
     """
     split = make_folds(rows, folds, seed) if isinstance(folds, int) else list(folds)
-    encodings = [rows.features.fit(train, rows.sample_weight) for train, _ in split]
-    done = dict(finished or {})
-    tasks = [FitTask(fold, name) for name in members for fold in range(len(split)) if (fold, name) not in done]
+    refit = rows.times is not None or len(split) == 1
+    parts = {
+        number: FoldRows(
+            rows.features,
+            rows.features.fit(train, rows.sample_weight),
+            rows.labels,
+            rows.sample_weight,
+            train,
+            held_out,
+            stopping_split(rows, train, seed + number),
+            seed + number,
+        )
+        for number, (train, held_out) in enumerate(split)
+    }
+    done = _checked_results(finished or {}, members, split)
+    tasks = [FitTask(fold, name) for name in members for fold, part in parts.items() if len(part.held_out)]
+    final = [FitTask(FINAL, name) for name in members] if refit else []
+    progress = _Progress(
+        [task for task in tasks + final if (task.fold, task.name) in done], tasks + final, members, n_jobs, on_progress
+    )
+    progress.size = (len(rows.labels), len(parts[0].encoding.sizes))
+    progress.start()
 
-    def arguments(task: FitTask) -> tuple[Any, ...]:
-        return (task, members[task.name], rows, split[task.fold], encodings[task.fold], seed + task.fold)
+    def run(these: Sequence[FitTask], of: Mapping[int, FoldRows], rounds: Any = None) -> None:
+        new = [task for task in these if (task.fold, task.name) not in done]
+        for result in run_tasks(new, members, of, n_jobs=n_jobs, rounds=rounds):
+            done[result.task.fold, result.task.name] = result
+            if on_result is not None:
+                on_result(result)
+            progress.add(result)
 
-    for result in _run_tasks([arguments(task) for task in tasks], n_jobs):
-        done[result.task.fold, result.task.name] = result
-        if on_result is not None:
-            on_result(result)
+    run(tasks, parts)
+    if refit:
+        every = np.arange(len(rows.labels))
+        whole = with_rows(
+            parts[0],
+            encoding=rows.features.fit(every, rows.sample_weight),
+            train=every,
+            held_out=every[:0],
+            stopping=None,
+            seed=seed,
+        )
+        fitted = {name: [done[task.fold, name].model for task in tasks if task.name == name] for name in members}
+        counts = {name: common_rounds(models) for name, models in fitted.items()}
+        run(final, {FINAL: whole}, {name: count for name, count in counts.items() if count is not None})
+    return _join(rows, members, split, parts, whole.encoding if refit else None, done, seed)
+
+
+def _checked_results(
+    finished: Mapping[tuple[int, str], FitResult], members: Mapping[str, Member], split: Sequence[_Fold]
+) -> dict[tuple[int, str], FitResult]:
+    """Return the finished results of these members; raise where they cannot be of these folds."""
+    lengths = {number: len(held_out) for number, (_, held_out) in enumerate(split)} | {FINAL: 0}
+    done = {key: result for key, result in finished.items() if key[1] in members}
+    for (fold, name), result in done.items():
+        if len(result.scores) != lengths.get(fold):
+            raise ValueError(
+                f"finished must be results of the same rows and folds: that of {name} for fold {fold + 1} has "
+                f"{len(result.scores)} scores, the fold {lengths.get(fold, 'does not exist')}"
+            )
+    return done
+
+
+@dataclass
+class _Progress:
+    """Counts tasks and estimates the time left."""
+
+    finished: list[FitTask]
+    tasks: Sequence[FitTask]
+    members: Mapping[str, Member]
+    n_jobs: int
+    report: Callable[[FitProgress], None] | None
+    size: tuple[int, int] = (1, 1)
+    started: float = 0.0
+    new: list[FitTask] = field(default_factory=list)
+
+    def start(self) -> None:
+        self.started = time.monotonic()
+        self._report(None, 0.0)
+
+    def add(self, result: FitResult) -> None:
+        self.finished.append(result.task)
+        self.new.append(result.task)
+        self._report(result.task, result.seconds)
+
+    def _report(self, task: FitTask | None, seconds: float) -> None:
+        if self.report is None:
+            return
+        done = set(self.finished)
+        remaining = remaining_seconds(
+            self.new,
+            [each for each in self.tasks if each not in done],
+            self.members,
+            size=self.size,
+            elapsed=time.monotonic() - self.started,
+            n_jobs=self.n_jobs,
+        )
+        self.report(FitProgress(len(done), len(self.tasks), task, seconds, remaining))
+
+
+def _join(
+    rows: TrainingRows,
+    members: Mapping[str, Member],
+    split: Sequence[_Fold],
+    parts: Mapping[int, FoldRows],
+    final_encoding: FittedFeatures | None,
+    done: Mapping[tuple[int, str], FitResult],
+    seed: int,
+) -> Committee:
+    """Return the committee of all results: aligned, blended, calibrated."""
     fold_models, scores = [], np.full((len(rows.labels), len(members)), np.nan)
-    for number, ((_, held_out), features) in enumerate(zip(split, encodings, strict=True)):
+    location, scale = dict.fromkeys(members, 0.0), dict.fromkeys(members, 1.0)
+    for number, (_, held_out) in enumerate(split):
+        if not len(held_out):
+            continue
         results = {name: done[number, name] for name in members}
         share = rows.sample_weight[held_out] / rows.sample_weight[held_out].sum()
         location = {name: float(share @ result.scores) for name, result in results.items()}
@@ -243,14 +381,23 @@ def fit_committee(
             name: float(np.sqrt(share @ np.square(result.scores - location[name]))) or 1.0
             for name, result in results.items()
         }
-        fold_models.append(FoldModels(features, {name: r.model for name, r in results.items()}, location, scale))
+        models = {name: result.model for name, result in results.items()}
+        fold_models.append(FoldModels(parts[number].encoding, models, location, scale))
         for place, (name, result) in enumerate(results.items()):
             scores[held_out, place] = (result.scores - location[name]) / scale[name]
-    blend = fit_blend(scores, rows.labels, sample_weight=rows.sample_weight, groups=rows.groups, seed=seed)
+    notes: tuple[str, ...] = ()
+    if final_encoding is not None:
+        models = {name: done[FINAL, name].model for name in members}
+        fold_models = [FoldModels(final_encoding, models, location, scale)]
+        notes = (_REFIT_NOTE,)
     scored = ~np.isnan(scores).any(1)
+    seconds = {name: sum(result.seconds for (_, own), result in done.items() if own == name) for name in members}
+    if len(set(rows.labels[scored].tolist())) < 2:
+        return _unscored_committee(members, fold_models, scores, seconds, (*notes, _UNSCORED_NOTE))
+    with one_thread_each():
+        blend = fit_blend(scores, rows.labels, sample_weight=rows.sample_weight, groups=rows.groups, seed=seed)
     blended = blend.score(scores[scored])
     calibration = fit_platt(blended, rows.labels[scored], rows.sample_weight[scored])
-    seconds = {name: sum(done[fold, name].seconds for fold in range(len(split))) for name in members}
     leaderboard = make_leaderboard(
         dict(zip(members, scores[scored].T, strict=True)),
         blended,
@@ -258,45 +405,29 @@ def fit_committee(
         rows.sample_weight[scored],
         blend=blend,
         seconds=seconds,
+        notes=notes,
     )
     return Committee(dict(members), fold_models, blend, calibration, leaderboard, scores)
 
 
-def _run_tasks(arguments: Sequence[tuple[Any, ...]], n_jobs: int) -> Iterable[FitResult]:
-    if n_jobs == 1 or len(arguments) < 2:
-        return (_fit_task(*each) for each in arguments)
-    joblib = extras.load("joblib", "sklearn")
-    results: Iterable[FitResult] = joblib.Parallel(n_jobs=n_jobs, return_as="generator")(
-        joblib.delayed(_fit_task)(*each) for each in arguments
-    )
-    return results
+def _unscored_committee(
+    members: Mapping[str, Member],
+    fold_models: Sequence[FoldModels],
+    scores: _Array,
+    seconds: Mapping[str, float],
+    notes: tuple[str, ...],
+) -> Committee:
+    """Return the committee of members that could be fitted, but not compared."""
+    count = len(members)
+    blend = Blend(np.full(count, 1 / count), np.zeros(count), np.ones(count), ("equal",), (_UNSCORED_NOTE,), ({},))
+    unknown = Interval(*[math.nan] * len(dataclasses.fields(Interval)))
+    board = [LeaderboardRow(name, unknown, 1 / count, seconds[name]) for name in members]
+    total = LeaderboardRow("blend", unknown, 1.0, sum(seconds.values()))
+    leaderboard = Leaderboard(tuple(board), total, (), notes)
+    return Committee(dict(members), fold_models, blend, PlattCurve(1.0, 0.0), leaderboard, scores)
 
 
-def _fit_task(
-    task: FitTask, member: Member, rows: TrainingRows, fold: _Fold, features: FittedFeatures, seed: int
-) -> FitResult:
-    """Fit a member to a fold and score the held-out rows."""
-    import torch
-
-    started = time.monotonic()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        train, held_out = fold
-        raw, held_raw = rows.features.take(train), rows.features.take(held_out)
-        data = FoldData(
-            features.matrix(raw),
-            raw if member.raw else None,
-            rows.labels[train],
-            rows.sample_weight[train],
-            features.sizes,
-            stopping_split(rows, train, seed),
-            seed,
-        )
-        model = member.fit(data)
-        scores = model.score(held_raw if member.raw else features.matrix(held_raw))
-    finally:
-        torch.set_num_threads(threads)
-    if not np.isfinite(scores).all():
-        raise ValueError(f"member {task.name!r} gave a score that is not finite in fold {task.fold + 1}")
-    return FitResult(task, model, scores, time.monotonic() - started)
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

@@ -52,11 +52,12 @@ class LossVerdict:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Members by descending average precision, the blend, and the verdicts on the AP loss."""
+    """Members by descending average precision, the blend, the verdicts on the AP loss, and notes on how it was made."""
 
     rows: tuple[LeaderboardRow, ...]
     blend: LeaderboardRow
     verdicts: tuple[LossVerdict, ...]
+    notes: tuple[str, ...] = ()
 
 
 def make_leaderboard(
@@ -67,6 +68,7 @@ def make_leaderboard(
     *,
     blend: Blend,
     seconds: Mapping[str, float],
+    notes: tuple[str, ...] = (),
 ) -> Leaderboard:
     """Return the leaderboard of aligned, cross-fitted scores.
 
@@ -77,6 +79,7 @@ def make_leaderboard(
         sample_weight: (n,) positive.
         blend: The blend.
         seconds: Time of each member over all folds.
+        notes: What a reader should know about the committee.
     """
     weight = None if np.ptp(sample_weight) == 0 else sample_weight
     rows = [
@@ -96,4 +99,4 @@ def make_leaderboard(
     total = LeaderboardRow(
         "blend", average_precision_interval(blended, labels, sample_weight=weight), 1.0, sum(seconds.values())
     )
-    return Leaderboard(tuple(sorted(rows, key=lambda row: -row.ap.estimate)), total, tuple(verdicts))
+    return Leaderboard(tuple(sorted(rows, key=lambda row: -row.ap.estimate)), total, tuple(verdicts), notes)

@@ -20,7 +20,8 @@ from apmax.committee.network import feasible_stage, relative_weights
 from apmax.committee.trees import Boosting, Forest, fit_boosting, fit_forest
 from apmax.data.archives import npz_content, read_npz
 from apmax.models.tables import OneHot, build_table_model
-from apmax.train import Data, Run, fit, predict, table_recipe
+from apmax.train import Data, Record, Run, Stage, fit, predict, table_recipe
+from apmax.train.selection import smooth_values
 
 _Array = NDArray[np.float64]
 _LEAST_PROBABILITY = 1e-9
@@ -39,6 +40,8 @@ class FoldData:
         sizes: Per column of the matrix 0 for numbers, else the number of codes.
         stopping: Rows to fit and rows to stop or select by; None where there are too few positives for that.
         seed: Of everything random.
+        rounds: Fixed numbers of rounds, of each stage for networks, to fit all rows with instead of stopping.
+        threads: Number of threads that a fit may use if the result does not depend on it.
     """
 
     matrix: Matrix
@@ -48,10 +51,16 @@ class FoldData:
     sizes: Sequence[int]
     stopping: tuple[NDArray[np.int64], NDArray[np.int64]] | None
     seed: int
+    rounds: tuple[int, ...] | None = None
+    threads: int = 1
 
 
 class FittedMember(Protocol):
     """A member that was fitted to one fold."""
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """Numbers of rounds that stopping found, of each stage for networks; empty without stopping."""
 
     def score(self, matrix: Matrix) -> _Array:
         """Return a score for each row, log-odds where the member has probabilities."""
@@ -67,6 +76,11 @@ class LinearMember:
     sizes: tuple[int, ...]
     weight: _Array
     intercept: float
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """Empty: there is no stopping."""
+        return ()
 
     def score(self, matrix: Matrix) -> _Array:
         """Return the weighted sums."""
@@ -93,6 +107,7 @@ class NetworkMember:
 
     sizes: tuple[int, ...]
     network: torch.nn.Module
+    rounds: tuple[int, ...] = ()
 
     def score(self, matrix: Matrix) -> _Array:
         """Return the network's scores."""
@@ -102,7 +117,8 @@ class NetworkMember:
     def to_bytes(self) -> bytes:
         """Return sizes and weights, for `torch.load(weights_only=True)`."""
         buffer = io.BytesIO()
-        torch.save({"sizes": list(self.sizes), "weights": self.network.state_dict()}, buffer)
+        content = {"sizes": list(self.sizes), "rounds": list(self.rounds), "weights": self.network.state_dict()}
+        torch.save(content, buffer)
         return buffer.getvalue()
 
     @staticmethod
@@ -114,12 +130,12 @@ class NetworkMember:
         """
         try:
             saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-            sizes = tuple(int(size) for size in saved["sizes"])
+            sizes, rounds = (tuple(int(value) for value in saved[name]) for name in ("sizes", "rounds"))
             network = build_table_model("mlp", sizes)
             network.load_state_dict(saved["weights"])
         except Exception as error:  # what torch raises for foreign bytes depends on the first of them
             raise ValueError(f"not a network member: {str(error).splitlines()[:1]}") from None
-        return NetworkMember(sizes, network.eval())
+        return NetworkMember(sizes, network.eval(), rounds)
 
 
 @dataclass(frozen=True)
@@ -127,6 +143,11 @@ class EstimatorMember:
     """A user's own scikit-learn estimator; it scores the rows in their original form and cannot be saved."""
 
     estimator: Any
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """Empty: there is no stopping."""
+        return ()
 
     def score(self, rows: Any) -> _Array:
         """Return decision values, or the log-odds of probabilities."""
@@ -172,6 +193,7 @@ class Member:
         suffix: Of its files.
         cost: Estimated time of one fit.
         raw: Whether it scores rows in their original form.
+        serial: Whether its fits are Python code, which threads do not speed up, or seed global generators.
         effort: The effort that `fit` makes and `read` expects.
     """
 
@@ -180,6 +202,7 @@ class Member:
     suffix: str
     cost: Cost
     raw: bool = False
+    serial: bool = False
     effort: str = "standard"
 
 
@@ -195,7 +218,7 @@ def one_hot(matrix: Matrix, sizes: Sequence[int]) -> Matrix:
     return written_out
 
 
-def _fit_gbdt(data: FoldData) -> Boosting:
+def _fit_gbdt(data: FoldData, **options: Any) -> Boosting:
     return fit_boosting(
         data.matrix,
         data.labels,
@@ -203,6 +226,9 @@ def _fit_gbdt(data: FoldData) -> Boosting:
         sizes=data.sizes,
         stopping=data.stopping,
         seed=data.seed,
+        rounds=None if data.rounds is None else data.rounds[0],
+        parameters={"num_threads": data.threads},
+        **options,
     )
 
 
@@ -212,6 +238,10 @@ class _OneHotForest:
 
     sizes: tuple[int, ...]
     forest: Forest
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        return ()
 
     def score(self, matrix: Matrix) -> _Array:
         return self.forest.score(one_hot(matrix, self.sizes))
@@ -245,7 +275,7 @@ def _fit_linear(data: FoldData, *, loss: str) -> FittedMember:
 
 def _fit_network(data: FoldData, *, loss: str) -> FittedMember:
     every = np.arange(len(data.labels))
-    train, valid = (every, every) if data.stopping is None else data.stopping
+    train, valid = data.stopping if data.rounds is None and data.stopping is not None else (every, every)
     labels, weight = torch.from_numpy(data.labels).float(), data.sample_weight
     matrix = torch.from_numpy(np.ascontiguousarray(data.matrix))
     positives = int(data.labels[train].sum())
@@ -256,16 +286,38 @@ def _fit_network(data: FoldData, *, loss: str) -> FittedMember:
     # The same number of epochs in both, so that the verdict compares losses and not the length of training.
     second = second if loss == "ap" else replace(second, loss={"ce": 1.0}, name="")
     stages = tuple(feasible_stage(stage, len(train), positives) for stage in (first, second))
+    held_out: dict[str, Any] = {}
+    if data.rounds is None:
+        held_out = {
+            "valid": TensorDataset(matrix[valid]),
+            "valid_labels": labels[valid],
+            "valid_sample_weight": relative_weights(weight[valid]),
+        }
+    else:
+        # Without a validation split the last epoch is taken.
+        counted = zip(stages, data.rounds, strict=True)
+        stages = tuple(replace(stage, epochs=epochs, patience=None) for stage, epochs in counted if epochs)
     rows = Data(
         TensorDataset(matrix[train]),
-        TensorDataset(matrix[valid]),
         labels=labels[train],
-        valid_labels=labels[valid],
         sample_weight=relative_weights(weight[train]),
-        valid_sample_weight=relative_weights(weight[valid]),
+        **held_out,
     )
-    run = Run(stages=stages, seed=data.seed, accelerator="cpu")
-    return NetworkMember(tuple(data.sizes), fit(network, rows, run).model.cpu())
+    found = fit(network, rows, Run(stages=stages, seed=data.seed, accelerator="cpu"))
+    rounds = _selected_epochs(stages, found.records) if data.rounds is None else data.rounds
+    return NetworkMember(tuple(data.sizes), found.model.cpu(), rounds)
+
+
+def _selected_epochs(stages: Sequence[Stage], records: Sequence[Record]) -> tuple[int, ...]:
+    """Return the epoch of each stage that selection took; 0 for a stage that brought nothing better."""
+    best, selected = -np.inf, []
+    for number, stage in enumerate(stages):
+        own = [record.valid.ap for record in records if record.stage_number == number and record.valid is not None]
+        values = smooth_values(own, stage.smooth)
+        better = bool(values) and max(values) > best
+        selected.append(values.index(max(values)) + 1 if better else 0)
+        best = max([best, *values])
+    return tuple(selected)
 
 
 @dataclass(frozen=True)
@@ -273,6 +325,11 @@ class SeedAverage:
     """A member that was fitted several times with different seeds; its score is the mean."""
 
     parts: tuple[FittedMember, ...]
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """The rounds of the first part."""
+        return self.parts[0].rounds
 
     def score(self, matrix: Matrix) -> _Array:
         """Return the mean of the parts' scores."""
@@ -309,14 +366,16 @@ def _fit_own(data: FoldData, *, estimator: Any) -> FittedMember:
     return EstimatorMember(copy.fit(data.rows, data.labels, sample_weight=data.sample_weight))
 
 
+_NETWORK_COST = Cost(4.0, 1e-5, 1e-6)
+
 MEMBERS: dict[str, Member] = {
     "gbdt": Member(_fit_gbdt, Boosting.from_bytes, ".txt", Cost(0.3, 1e-5, 6e-6)),
     "forest": Member(partial(_fit_forest, kind="forest"), _OneHotForest.from_bytes, ".npz", Cost(0.3, 1e-4, 1e-5)),
     "trees": Member(partial(_fit_forest, kind="trees"), _OneHotForest.from_bytes, ".npz", Cost(0.2, 1e-4, 2e-6)),
     "linear": Member(partial(_fit_linear, loss="ap"), LinearMember.from_bytes, ".npz", Cost(0.1, 1e-5, 3e-6)),
-    "mlp": Member(partial(_fit_network, loss="ap"), NetworkMember.from_bytes, ".pt", Cost(4.0, 1e-5, 1e-6)),
+    "mlp": Member(partial(_fit_network, loss="ap"), NetworkMember.from_bytes, ".pt", _NETWORK_COST, serial=True),
     "linear_ce": Member(partial(_fit_linear, loss="ce"), LinearMember.from_bytes, ".npz", Cost(0.05, 1e-6, 5e-7)),
-    "mlp_ce": Member(partial(_fit_network, loss="ce"), NetworkMember.from_bytes, ".pt", Cost(4.0, 1e-5, 1e-6)),
+    "mlp_ce": Member(partial(_fit_network, loss="ce"), NetworkMember.from_bytes, ".pt", _NETWORK_COST, serial=True),
 }
 """Members for tables by name."""
 
@@ -342,6 +401,7 @@ def _at_best(name: str) -> Member:
         partial(SeedAverage.from_bytes, read=member.read),
         ".npz",
         member.cost.times(_BEST_SEEDS),
+        serial=member.serial,
         effort="best",
     )
 

@@ -4,6 +4,7 @@ committee.json                  members, encodings, alignment, blend, calibratio
 members/NAME/fold-K.txt         a LightGBM model as its own text
 members/NAME/fold-K.npz         a forest or a linear model as arrays
 members/NAME/fold-K.pt          a network, read by `torch.load(weights_only=True)`
+members/NAME/final.*            a member fitted to all rows, where the folds' models are not averaged
 members/NAME/fold-K.scores.npz  its scores of the held-out rows, from which an interrupted fit continues
 manifest.json                   checksums of all files that loading needs, written last
 """
@@ -14,22 +15,24 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from apmax.blend import Blend
-from apmax.committee.crossfit import Committee, FitResult, FitTask, FoldModels
+from apmax.committee.crossfit import Committee, FoldModels
 from apmax.committee.features import FEATURE_FORMATS
 from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, LossVerdict
 from apmax.committee.members import EFFORTS, Member, find_members
+from apmax.committee.tasks import FINAL, FitResult, FitTask
 from apmax.data.archives import npz_content, read_npz
 from apmax.folders import FolderError, Manifest, read_manifest, write_atomic, write_manifest
 from apmax.metrics import Difference, Interval
 from apmax.train import PlattCurve, nan_to_none
 
+_T = TypeVar("_T")
 COMMITTEE_KIND = "committee"
 CONTENT_FILE = "committee.json"
 _VERSION = 1
@@ -47,7 +50,7 @@ def load_results(folder: Path, members: Mapping[str, Member], folds: int) -> dic
     """Return the results of an interrupted fit; files that are damaged or missing are fitted again."""
     found = {}
     for name, member in members.items():
-        for fold in range(folds):
+        for fold in (*range(folds), FINAL):
             path = folder / _member_file(name, fold, member.suffix)
             try:
                 arrays = read_npz(path.with_suffix(".scores.npz"), ("scores", "seconds"))
@@ -77,7 +80,7 @@ def write_committee(folder: Path, committee: Committee) -> list[str]:
     contents = {
         _member_file(name, number, member.suffix): fold.members[name].to_bytes()
         for name, member in committee.table.items()
-        for number, fold in enumerate(committee.folds)
+        for number, fold in _numbered(committee.folds)
     }
     formats = {value: key for key, value in FEATURE_FORMATS.items()}
     table = {
@@ -135,7 +138,7 @@ def _parse(manifest: Manifest) -> Committee:
     members = find_members(table["members"], effort=table["effort"])
     encoding = FEATURE_FORMATS[table["features"]]
     folds = []
-    for number, entry in enumerate(table["folds"]):
+    for number, entry in _numbered(table["folds"]):
         models = {}
         for name, member in members.items():
             assert member.read is not None
@@ -160,7 +163,12 @@ def folder_size(folder: str | os.PathLike[str]) -> int:
 
 
 def _member_file(name: str, fold: int, suffix: str) -> str:
-    return f"members/{name}/fold-{fold}{suffix}"
+    return f"members/{name}/{'final' if fold == FINAL else f'fold-{fold}'}{suffix}"
+
+
+def _numbered(folds: Sequence[_T]) -> Iterator[tuple[int, _T]]:
+    """Yield the folds with their numbers; a single one holds the final models."""
+    return zip([FINAL] if len(folds) == 1 else range(len(folds)), folds, strict=True)
 
 
 def _leaderboard(table: Mapping[str, Any]) -> Leaderboard:
@@ -173,7 +181,9 @@ def _leaderboard(table: Mapping[str, Any]) -> Leaderboard:
     def verdict(values: Mapping[str, Any]) -> LossVerdict:
         return LossVerdict(**{**values, "difference": interval(values["difference"], Difference)})
 
-    return Leaderboard(tuple(map(row, table["rows"])), row(table["blend"]), tuple(map(verdict, table["verdicts"])))
+    notes = tuple(str(note) for note in table["notes"])
+    verdicts = tuple(map(verdict, table["verdicts"]))
+    return Leaderboard(tuple(map(row, table["rows"])), row(table["blend"]), verdicts, notes)
 
 
 def _without_arrays(table: Mapping[str, Any]) -> dict[str, Any]:

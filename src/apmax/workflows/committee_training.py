@@ -13,7 +13,6 @@ import torch
 from apmax.committee import (
     Committee,
     CommitteePlan,
-    FitResult,
     Leaderboard,
     TrainingRows,
     find_members,
@@ -26,6 +25,7 @@ from apmax.committee import (
 )
 from apmax.committee.plan import MOST_FOLDS
 from apmax.data.caching import worker_processes
+from apmax.data.splits import RowNumbers
 from apmax.folders import FolderError, Manifest, write_atomic, write_manifest
 from apmax.train import Data, nan_to_none
 from apmax.train.display import format_duration
@@ -41,6 +41,9 @@ from apmax.workflows.prediction import unreadable_table, write_table
 from apmax.workflows.prepare import CommitteeRows, prepare_committee_rows
 from apmax.workflows.saved_model import SavedCommittee
 from apmax.workflows.scored_rows import MODEL_KIND, save_scored_rows, score_labelled_rows
+
+PARALLEL_SECONDS = 10.0
+"""Estimated time from which several processes fit the members: starting them takes some seconds."""
 
 
 def train_committee(
@@ -74,6 +77,8 @@ def train_committee(
     else:
         plan = before.plan
         _check_same_job(folder, before, job, fingerprint)
+    # Before anything is written: the rows may not allow even one split.
+    folds = [prepared.hold_out(job.data.share, seed=plan.seed)] if plan.folds == 1 else None
     if notify is not None:
         notify([*prepared.facts, *plan_lines(plan)], prepared.warnings)
     if before is None:
@@ -81,7 +86,8 @@ def train_committee(
         save_job(folder, job, prepared.encoder, prepared.targets, plan=content.encode())
         if prepared.unreadable:
             write_table(folder / "unreadable.csv", unreadable_table(prepared.unreadable))
-    committee = _fit(rows, plan, folder, prepared, job, progress=progress)
+    folds = make_folds(rows, plan.folds, plan.seed) if folds is None else folds
+    committee = _fit(rows, plan, folds, folder, progress=progress)
     return _finish(job, committee, prepared, folder)
 
 
@@ -122,30 +128,25 @@ def _columns(prepared: CommitteeRows) -> int:
 
 
 def _fit(
-    rows: TrainingRows, plan: CommitteePlan, folder: Path, prepared: CommitteeRows, job: CommitteeJob, *, progress: bool
+    rows: TrainingRows,
+    plan: CommitteePlan,
+    folds: list[tuple[RowNumbers, RowNumbers]],
+    folder: Path,
+    *,
+    progress: bool,
 ) -> Committee:
     members = find_members(plan.members, effort=plan.effort)
-    if plan.folds == 1:
-        folds = [prepared.hold_out(job.data.share, seed=plan.seed)]
-    else:
-        folds = make_folds(rows, plan.folds, plan.seed)
     finished = load_results(folder, members, len(folds))
-    columns = _columns(prepared)
-    expected = {name: member.cost.seconds(len(folds[0][0]), columns) for name, member in members.items()}
-    with CommitteeProgress(expected, len(folds), finished, folder / "log.txt", show=progress) as display:
-
-        def keep(result: FitResult) -> None:
-            save_result(folder, result, members[result.task.name])
-            display.add(result)
-
+    with CommitteeProgress(len(folds), folder / "log.txt", show=progress) as display:
         return fit_committee(
             rows,
             members,
             folds=folds,
             seed=plan.seed,
-            n_jobs=worker_processes(),
+            n_jobs=worker_processes() if plan.seconds > PARALLEL_SECONDS else 1,
             finished=finished,
-            on_result=keep,
+            on_result=lambda result: save_result(folder, result, members[result.task.name]),
+            on_progress=display.update,
         )
 
 
@@ -232,5 +233,5 @@ def _data_fingerprint(prepared: CommitteeRows) -> str:
     """Return a SHA-256 of inputs, labels and weights of the training rows."""
     rows = prepared.rows
     dataset = next(encode_rows(prepared.encoder, rows.table)).dataset if rows.dataset is None else rows.dataset
-    labels, weight = torch.from_numpy(rows.labels), torch.from_numpy(prepared.sample_weight)
+    labels, weight = torch.tensor(rows.labels), torch.tensor(prepared.sample_weight)
     return data_fingerprint(Data(dataset), (labels, None), (weight, None))

@@ -1,0 +1,1 @@
+"""Evidence for committees on tables: runner, studies and report."""

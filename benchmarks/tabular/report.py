@@ -1,0 +1,144 @@
+"""Report of finished lines: a row for each table, means, and paired differences with intervals over tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.tabular.tables import RESPLITS
+
+_Line = Mapping[str, Any]
+_RESAMPLES = 10_000
+COMPARED = ("lightgbm", "lightgbm_tuned", "autogluon", "autogluon_best")
+"""Methods that the committee is compared with."""
+
+
+@dataclass(frozen=True)
+class TableDifference:
+    """Mean paired difference over tables, its 95 % bootstrap interval, and in how many tables it is positive."""
+
+    mean: float
+    low: float
+    high: float
+    won: int
+    tables: int
+
+
+def table_means(lines: Sequence[_Line], quantity: str = "ap") -> dict[str, dict[str, float]]:
+    """Return the mean over resplits, by method and table; only where all resplits are finished.
+
+    >>> lines = [{"table": "a", "resplit": r, "method": "m", "ap": ap} for r, ap in enumerate([0.2, 0.3, 0.4])]
+    >>> round(table_means(lines)["m"]["a"], 6), table_means(lines[:2])
+    (0.3, {})
+    """
+    values: dict[tuple[str, str], dict[int, float]] = {}
+    for line in lines:
+        if quantity in line:
+            values.setdefault((line["method"], line["table"]), {})[line["resplit"]] = line[quantity]
+    means: dict[str, dict[str, float]] = {}
+    for (method, table), found in values.items():
+        if set(found) == set(RESPLITS):
+            means.setdefault(method, {})[table] = float(np.mean(list(found.values())))
+    return means
+
+
+def bootstrap_means(values: Sequence[float], seed: int = 0) -> NDArray[np.float64]:
+    """Return the means of resamples with replacement."""
+    array = np.asarray(values, np.float64)
+    draws = np.random.default_rng(seed).integers(len(array), size=(_RESAMPLES, len(array)))
+    means: NDArray[np.float64] = array[draws].mean(1)
+    return means
+
+
+def compare_tables(values: Mapping[str, float], base: Mapping[str, float]) -> TableDifference | None:
+    """Return by how much one method exceeds another over the tables that both have; None without such tables.
+
+    >>> found = compare_tables({"a": 0.5, "b": 0.75, "c": 1.0}, {"a": 0.25, "b": 0.5})
+    >>> found.mean, found.low, found.high, found.won, found.tables
+    (0.25, 0.25, 0.25, 2, 2)
+    """
+    differences = [values[table] - base[table] for table in values if table in base]
+    if not differences:
+        return None
+    low, high = np.quantile(bootstrap_means(differences), [0.025, 0.975])
+    won = sum(difference > 0 for difference in differences)
+    return TableDifference(float(np.mean(differences)), float(low), float(high), won, len(differences))
+
+
+def write_report(title: str, lines: Sequence[_Line], tables: Sequence[str]) -> str:
+    """Return the report as markdown."""
+    means = table_means(lines)
+    if not means:
+        return f"# {title}\n\nNo table has all of its resplits yet.\n"
+    parts = [f"# {title}", _sources(lines), "## Test average precision, mean of the resplits"]
+    alone = [method for method in means if not method.startswith("member ")]
+    members = [method for method in means if method.startswith("member ")]
+    parts.extend(_ap_table(means, methods, tables) for methods in (alone, members) if methods)
+    for own in ("standard", "quick"):
+        parts.append(f"## Difference of {own} to the others")
+        parts.append(_difference_table(means, own, [*COMPARED, *(m for m in means if m not in COMPARED and m != own)]))
+    parts.append("## Cost\n\nMean over splits; the methods of equal time get the wall-clock time of standard.")
+    parts.append(_cost_table(lines, alone))
+    return "\n\n".join(parts) + "\n"
+
+
+def _sources(lines: Sequence[_Line]) -> str:
+    commits = ", ".join(sorted({line["commit"] for line in lines}))
+    versions = sorted({f"{name} {number}" for line in lines for name, number in line["versions"].items()})
+    splits = len({(line["table"], line["resplit"]) for line in lines})
+    return f"{splits} splits. Commits: {commits}. Versions: {', '.join(versions)}."
+
+
+def _ap_table(means: Mapping[str, Mapping[str, float]], methods: Sequence[str], tables: Sequence[str]) -> str:
+    names = [method.removeprefix("member ") for method in methods]
+    rows = [["table", *names]]
+    for table in tables:
+        found = [means[method].get(table) for method in methods]
+        if any(value is not None for value in found):
+            best = max(round(value, 3) for value in found if value is not None)
+            rows.append([table, *(_cell(value, best) for value in found)])
+    shared = [table for table in tables if all(table in means[method] for method in methods)]
+    if shared:
+        average = [float(np.mean([means[method][table] for table in shared])) for method in methods]
+        rows.append([f"**mean of {len(shared)}**", *(_cell(value, round(max(average), 3)) for value in average)])
+    return markdown_table(rows)
+
+
+def _cell(value: float | None, best: float) -> str:
+    if value is None:
+        return ""
+    return f"**{value:.3f}**" if round(value, 3) == best else f"{value:.3f}"
+
+
+def _difference_table(means: Mapping[str, Mapping[str, float]], own: str, others: Sequence[str]) -> str:
+    rows = [[f"{own} − …", "mean", "95 % interval over tables", "tables above"]]
+    for other in others:
+        found = compare_tables(means.get(own, {}), means.get(other, {}))
+        if found is not None:
+            interval = f"{found.low:+.4f} to {found.high:+.4f}"
+            rows.append([other, f"{found.mean:+.4f}", interval, f"{found.won} of {found.tables}"])
+    return markdown_table(rows)
+
+
+def _cost_table(lines: Sequence[_Line], methods: Sequence[str]) -> str:
+    rows = [["method", "seconds", "CPU seconds"]]
+    for method in methods:
+        own = [line for line in lines if line["method"] == method]
+        rows.append([method, *(f"{np.mean([line[key] for line in own]):.1f}" for key in ("seconds", "cpu_seconds"))])
+    return markdown_table(rows)
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table whose first row is its head.
+
+    >>> print(markdown_table([["a", "b"], ["1", "2"]]))
+    | a | b |
+    |---|---|
+    | 1 | 2 |
+    """
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], f"|{'---|' * len(rows[0])}", *lines[1:]])

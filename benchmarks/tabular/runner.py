@@ -1,0 +1,153 @@
+"""Resumable runner: one line of JSON for every table, resplit and method that is finished."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from apmax.metrics import auroc, average_precision
+from benchmarks.tabular.methods import BASELINES, EFFORTS, SAME_TIME, Scored, fit_autogluon, fit_effort, tune_lightgbm
+from benchmarks.tabular.tables import TableSplit, load_table_split
+
+METHODS = (*EFFORTS, *BASELINES, *SAME_TIME)
+"""Methods in the order in which they run on a split: those of equal time one after the other."""
+PACKAGES = ("lightgbm", "scikit-learn", "numpy", "torch", "optuna")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What to run: tables, resplits and methods, the file of the lines, and the Python that has AutoGluon."""
+
+    tables: Sequence[str]
+    resplits: Sequence[int]
+    methods: Sequence[str]
+    path: Path
+    autogluon: str | None = None
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    r"""Return the finished lines; one that a killed run has left incomplete at the end is left out.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "lines.jsonl"
+    ...     _ = path.write_text('{"ap": 0.5}\n{"ap": 0.')
+    ...     read_lines(path)
+    [{'ap': 0.5}]
+    """
+    if not path.exists():
+        return []
+    whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def run(options: RunOptions) -> None:
+    """Run what is not in the file yet."""
+    lines = read_lines(options.path)
+    options.path.parent.mkdir(parents=True, exist_ok=True)
+    options.path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    common = {"commit": source_commit(), "versions": package_versions(options.autogluon)}
+    for resplit in options.resplits:
+        for table in options.tables:
+            own = {line["method"]: line for line in lines if line["table"] == table and line["resplit"] == resplit}
+            missing = [method for method in METHODS if method in options.methods and method not in own]
+            if not missing:
+                continue
+            split = load_table_split(table, resplit)
+            place = {"table": table, "resplit": resplit} | split_facts(split)
+            for method in missing:
+                limit = own["standard"]["seconds"] if method in SAME_TIME and "standard" in own else None
+                if method in SAME_TIME and limit is None:
+                    raise SystemExit(f"{method} runs as long as standard, which {table} has no line of")
+                with options.path.open("a", encoding="utf-8") as file:
+                    for line in measure(split, method, resplit, limit, options.autogluon):
+                        entry = place | line | common | {"finished": f"{datetime.datetime.now():%Y-%m-%d %H:%M}"}
+                        own[entry["method"]] = entry
+                        file.write(json.dumps(entry) + "\n")
+                print(
+                    f"{table} {resplit} {method}: AP {own[method]['ap']:.4f}, {own[method]['seconds']:.0f} s",
+                    flush=True,
+                )
+
+
+def measure(
+    split: TableSplit, method: str, seed: int, limit: float | None, autogluon: str | None
+) -> Iterator[dict[str, Any]]:
+    """Yield the line of a method, and one for each of its members."""
+    cpu, started = cpu_seconds(), time.monotonic()
+    scored = _fit(split, method, seed, limit, autogluon)
+    seconds, cpu = time.monotonic() - started, cpu_seconds() - cpu
+    labels = split.test_labels
+    for name, scores, facts in [
+        *((f"member {name}", *found) for name, found in scored.members.items()),
+        (method, scored.scores, {"seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2)} | dict(scored.facts)),
+    ]:
+        yield {
+            "method": name,
+            "ap": float(average_precision(scores, labels)),
+            "auroc": float(auroc(scores, labels)),
+            **({"limit": limit} if limit is not None else {}),
+            **{key: round(value, 6) if isinstance(value, float) else value for key, value in facts.items()},
+        }
+
+
+def _fit(split: TableSplit, method: str, seed: int, limit: float | None, autogluon: str | None) -> Scored:
+    if method in EFFORTS:
+        return fit_effort(split, method, seed)
+    if method in BASELINES:
+        return BASELINES[method](split, seed)
+    assert limit is not None, "checked by the caller"
+    if method == "lightgbm_tuned":
+        return tune_lightgbm(split, seed, limit)
+    if autogluon is None:
+        raise SystemExit("--autogluon must name the Python of an environment that has autogluon.tabular")
+    return fit_autogluon(split, autogluon, limit, "best_quality" if method == "autogluon_best" else None)
+
+
+def split_facts(split: TableSplit) -> dict[str, int]:
+    """Return the sizes of a split."""
+    return {
+        "columns": split.train.shape[1],
+        "train_rows": len(split.train),
+        "train_positives": int(split.train_labels.sum()),
+        "test_rows": len(split.test),
+        "test_positives": int(split.test_labels.sum()),
+    }
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and of its finished children."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def source_commit() -> str:
+    """Return the commit of the source tree, with a "+" where files of the package or of this runner were changed."""
+    folder = Path(__file__).parents[2]
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "src", "benchmarks") else "")
+
+
+def package_versions(autogluon: str | None) -> dict[str, str]:
+    """Return the versions of what was compared."""
+    found = {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+    if autogluon is not None:
+        code = "from importlib.metadata import version; print(version('autogluon.tabular'))"
+        done = subprocess.run([autogluon, "-c", code], capture_output=True, text=True, check=True)
+        found["autogluon.tabular"] = done.stdout.strip()
+    print(" ".join(f"{name} {each}" for name, each in found.items()), file=sys.stderr)
+    return found

@@ -1,0 +1,277 @@
+"""Fits of members to folds: run in threads and, where Python itself is the bottleneck, in processes."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from apmax import extras
+from apmax.committee.features import Features, FittedFeatures, Matrix
+from apmax.committee.members import FittedMember, FoldData, Member
+
+_Array = NDArray[np.float64]
+_RowNumbers = NDArray[np.int64]
+FINAL = -1
+"""In place of a fold's number: the fit to all rows, with the numbers of rounds that the folds found."""
+# With so few jobs other processes would cost more memory and start-up time than they save.
+_MOST_JOBS_WITHOUT_PROCESSES = 2
+
+
+@dataclass(frozen=True)
+class FitTask:
+    """One member on one fold, or on all rows (`FINAL`)."""
+
+    fold: int
+    name: str
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """A fitted member, its scores of the held-out rows, and the seconds that it took."""
+
+    task: FitTask
+    model: FittedMember
+    scores: _Array
+    seconds: float
+
+
+@dataclass(frozen=True)
+class FitProgress:
+    """State of a fit, for a display.
+
+    Attributes:
+        finished: Number of tasks that are done, those of an earlier, interrupted call included.
+        total: Number of all tasks.
+        task: The task that was finished last; None at the start.
+        seconds: The time that it took.
+        remaining: Estimated seconds to the end: the members' relative costs, scaled by the time so far.
+    """
+
+    finished: int
+    total: int
+    task: FitTask | None
+    seconds: float
+    remaining: float
+
+
+@dataclass
+class FoldRows:
+    """Training and held-out rows of a fold, encoded when the first member needs them."""
+
+    features: Features
+    encoding: FittedFeatures
+    labels: _Array
+    sample_weight: _Array
+    train: _RowNumbers
+    held_out: _RowNumbers
+    stopping: tuple[_RowNumbers, _RowNumbers] | None
+    seed: int
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _matrices: tuple[Matrix, Matrix] | None = None
+
+    def matrices(self) -> tuple[Matrix, Matrix]:
+        """Return the encoded training and held-out rows."""
+        with self._lock:
+            if self._matrices is None:
+                train, held_out = (self.encoding.matrix(self.features.take(x)) for x in (self.train, self.held_out))
+                self._matrices = train, held_out
+            return self._matrices
+
+    def release(self) -> None:
+        """Free the encoded rows."""
+        with self._lock:
+            self._matrices = None
+
+    def data(self, member: Member, rounds: tuple[int, ...] | None, threads: int) -> tuple[FoldData, Any]:
+        """Return what the member is fitted to, and the held-out rows in the form that it scores."""
+        matrix, held_out = self.matrices()
+        raw = self.features.take(self.train) if member.raw else None
+        data = FoldData(
+            matrix,
+            raw,
+            self.labels[self.train],
+            self.sample_weight[self.train],
+            self.encoding.sizes,
+            self.stopping,
+            self.seed,
+            rounds,
+            threads,
+        )
+        return data, self.features.take(self.held_out) if member.raw else held_out
+
+
+def run_tasks(
+    tasks: Sequence[FitTask],
+    members: Mapping[str, Member],
+    folds: Mapping[int, FoldRows],
+    *,
+    n_jobs: int,
+    rounds: Mapping[str, tuple[int, ...]] | None = None,
+) -> Iterator[FitResult]:
+    """Yield the results of tasks as they are finished.
+
+    Members are fitted in threads of this process, which share the rows: LightGBM, forests and linear algebra compute
+    outside of Python's lock. Members that do not (`Member.serial`: networks) are fitted one after the other beside
+    them or, with more than two jobs, in processes of their own for half of the jobs.
+
+    Args:
+        tasks: What to fit.
+        members: The members by name.
+        folds: The rows by the tasks' fold.
+        n_jobs: Number of simultaneous fits.
+        rounds: Fixed numbers of rounds by member instead of stopping.
+    """
+    open_tasks = {fold: sum(task.fold == fold for task in tasks) for fold in folds}
+
+    def fit(task: FitTask, threads: int = 1) -> FitResult:
+        fixed = None if rounds is None else rounds.get(task.name)
+        return fit_task(task, members[task.name], *folds[task.fold].data(members[task.name], fixed, threads))
+
+    # By fold, so that the encoded rows of a fold can be freed early.
+    ordered = sorted(tasks, key=lambda task: task.fold)
+    if n_jobs == 1 or len(tasks) < 2:
+        results: Iterator[FitResult] = (fit(task, max(1, n_jobs)) for task in ordered)
+    else:
+        results = _run_in_threads(ordered, members, folds, fit, n_jobs, rounds)
+    with one_thread_each():
+        for result in results:
+            open_tasks[result.task.fold] -= 1
+            if not open_tasks[result.task.fold]:
+                folds[result.task.fold].release()
+            yield result
+
+
+def fit_task(task: FitTask, member: Member, data: FoldData, held_out: Any) -> FitResult:
+    """Fit a member to a fold and score the held-out rows."""
+    started = time.monotonic()
+    # For processes and threads of their own; in the calling thread it is set already.
+    torch.set_num_threads(1)
+    model = member.fit(data)
+    scores = model.score(held_out) if len(held_out) else np.zeros(0)
+    if not np.isfinite(scores).all():
+        raise ValueError(f"member {task.name!r} gave a score that is not finite in fold {task.fold + 1}")
+    return FitResult(task, model, scores, time.monotonic() - started)
+
+
+@contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Limit torch and linear algebra to one thread per fit: sums do not depend on the number of cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with extras.load("threadpoolctl", "sklearn").threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _run_in_threads(
+    tasks: Sequence[FitTask],
+    members: Mapping[str, Member],
+    folds: Mapping[int, FoldRows],
+    fit: Callable[[FitTask], FitResult],
+    n_jobs: int,
+    rounds: Mapping[str, tuple[int, ...]] | None,
+) -> Iterator[FitResult]:
+    """Yield results in the order in which they are finished; the first error ends the others after their task."""
+    serial = [task for task in tasks if members[task.name].serial]
+    free = deque(task for task in tasks if not members[task.name].serial)
+    lock = threading.Lock()
+    results = queue.SimpleQueue[FitResult | BaseException]()
+    stopped = threading.Event()
+    processes = 0 if n_jobs <= _MOST_JOBS_WITHOUT_PROCESSES else min(n_jobs // 2, len(serial))
+
+    def take_free() -> Iterator[FitResult]:
+        while True:
+            with lock:
+                task = free.popleft() if free else None
+            if task is None:
+                return
+            yield fit(task)
+
+    def take_serial() -> Iterator[FitResult]:
+        if processes < 2:
+            yield from map(fit, serial)
+        else:
+            joblib = extras.load("joblib", "sklearn")
+            fixed = rounds or {}
+            yield from joblib.Parallel(n_jobs=processes, return_as="generator_unordered")(
+                joblib.delayed(fit_task)(
+                    task, members[task.name], *folds[task.fold].data(members[task.name], fixed.get(task.name), 1)
+                )
+                for task in serial
+            )
+        yield from take_free()
+
+    def work(source: Callable[[], Iterator[FitResult]]) -> None:
+        try:
+            for result in source():
+                results.put(result)
+                if stopped.is_set():
+                    return
+        except BaseException as error:  # raised again in the calling thread
+            results.put(error)
+
+    lanes = [take_serial] * bool(serial)
+    lanes += [take_free] * max(len(lanes) == 0, n_jobs - max(processes, len(lanes)))
+    for lane in lanes:
+        # Daemons: an interrupted program does not wait for a fit that nobody will use.
+        threading.Thread(target=work, args=(lane,), daemon=True).start()
+    try:
+        for _ in tasks:
+            result = results.get()
+            if isinstance(result, BaseException):
+                raise result
+            yield result
+    finally:
+        stopped.set()
+
+
+def remaining_seconds(
+    finished: Sequence[FitTask],
+    left: Sequence[FitTask],
+    members: Mapping[str, Member],
+    *,
+    size: tuple[int, int],
+    elapsed: float,
+    n_jobs: int,
+) -> float:
+    """Return an estimate of the time that the tasks `left` will take.
+
+    Args:
+        finished: Tasks that were finished in the time `elapsed`.
+        left: The others.
+        members: The members by name.
+        size: Rows and columns of the table.
+        elapsed: Seconds since the start.
+        n_jobs: Number of simultaneous fits.
+    """
+
+    def cost(tasks: Sequence[FitTask]) -> float:
+        return sum(members[task.name].cost.seconds(*size) for task in tasks)
+
+    done = cost(finished)
+    return cost(left) * (elapsed / done if done else 1 / n_jobs)
+
+
+def common_rounds(models: Sequence[FittedMember]) -> tuple[int, ...] | None:
+    """Return the median numbers of rounds that the folds' models found; None if the member has none."""
+    found = [tuple(model.rounds) for model in models if getattr(model, "rounds", ())]
+    if not found:
+        return None
+    return tuple(round(float(np.median(values))) for values in zip(*found, strict=True))
+
+
+def with_rows(fold: FoldRows, **changes: Any) -> FoldRows:
+    """Return a copy of a fold with other rows or another encoding, nothing encoded yet."""
+    return replace(fold, _lock=threading.Lock(), _matrices=None, **changes)

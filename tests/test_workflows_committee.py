@@ -1,0 +1,268 @@
+"""Committees by files: what is planned, trained, saved, resumed and scored."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from apmax.committee import load_results, save_result
+from apmax.folders import FolderError
+from apmax.metrics import average_precision
+from apmax.workflows import (
+    CommitteeJob,
+    JobPlan,
+    Overrides,
+    load_model,
+    load_scored_rows,
+    plan_training,
+    train_job,
+)
+from apmax.workflows.job import job_from_table, job_to_table
+from commands import run
+from small_files import client_rows, read_csv, write_csv, write_xy
+
+MEMBERS = ["gbdt", "linear", "linear_ce"]
+
+
+@pytest.fixture(scope="module")
+def committee(tmp_path_factory):
+    """A folder with files and the committee that was trained from them."""
+    folder = tmp_path_factory.mktemp("committee")
+    write_csv(folder / "train.csv", client_rows(400))
+    write_csv(folder / "test.csv", client_rows(200, seed=1))
+    result = train_job(table(folder), out=folder / "run")
+    return folder, result
+
+
+def table(folder, **committee):
+    data = {"train": str(folder / "train.csv"), "test": str(folder / "test.csv"), "target": "bought"}
+    return {"data": data, "committee": {"members": MEMBERS, **committee}}
+
+
+@pytest.mark.parametrize(
+    ("more", "overrides"),
+    [
+        ({"model": {"name": "mlp"}}, {}),
+        ({"recipe": "default"}, {}),
+        ({}, {"loss": "ce"}),
+        ({}, {"epochs": 2}),
+        ({}, {"ensemble": 2}),
+        ({}, {"settings": {"stages.0.lr": 1e-3}}),
+        ({}, {"settings": {"model.hidden": [8]}}),
+        ({"data": {"valid": True}}, {}),
+    ],
+)
+def test_settings_of_a_network_ask_for_one(more, overrides, tmp_path):
+    file = str(write_xy(tmp_path / "a.csv"))
+    data = {"train": file, "target": "y", **({"valid": file} if "data" in more else {})}
+    job = {**more, "data": data}
+    assert isinstance(plan_training(job, Overrides(**overrides)), JobPlan)
+    with pytest.raises(ValueError, match=r"effort and .* exclude each other"):
+        plan_training({**job, "committee": {"effort": "quick"}}, Overrides(**overrides))
+
+
+def test_a_committee_is_the_default_of_tables(tmp_path):
+    data = {"train": str(write_xy(tmp_path / "a.csv")), "target": "y"}
+    job = plan_training({"data": data}, Overrides(seed=7, settings={"data.share": 0.3}))
+    assert isinstance(job, CommitteeJob)
+    assert (job.committee.effort, job.committee.seed, job.data.share) == ("standard", 7, 0.3)
+    assert job_from_table(job_to_table(job)) == job
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"effort": "much"}, "effort must be one of quick, standard, best"),
+        ({"members": ["gbdt", "svm"]}, "members must be one of"),
+        ({"members": ["gbdt", "gbdt"]}, "'gbdt' twice"),
+        ({"time_limit": 0}, "time_limit must lie"),
+        ({"seed": 2**31}, "seed must be at most"),
+        ({"folds": 3}, "unknown key 'folds'"),
+    ],
+)
+def test_wrong_settings_of_a_committee(settings, message, tmp_path):
+    data = {"train": str(write_xy(tmp_path / "a.csv")), "target": "y"}
+    with pytest.raises(ValueError, match=message):
+        plan_training({"data": data, "committee": settings})
+
+
+def test_molecules_refuse_an_effort_until_they_have_a_committee(tmp_path):
+    (tmp_path / "a.csv").write_text("smiles,active\nC,1\nCC,0\n")
+    data = {"train": str(tmp_path / "a.csv"), "smiles": "smiles", "target": "active"}
+    with pytest.raises(ValueError, match="effort: data of kind molecules"):
+        plan_training({"data": data, "committee": {"effort": "quick"}})
+
+
+def test_a_loaded_committee_scores_as_the_trained_one(committee):
+    folder, result = committee
+    loaded = load_model(folder / "run")
+    scores = loaded.score(folder / "test.csv")
+    np.testing.assert_array_equal(scores, result.model.score(folder / "test.csv"))
+    probability = loaded.score(folder / "test.csv", probability=True)
+    assert (np.argsort(-probability, kind="stable") == np.argsort(-scores, kind="stable")).all()
+    assert 0.05 < probability.mean() < 0.2
+    own = loaded.with_member("gbdt").score(folder / "test.csv")
+    assert np.corrcoef(own, scores)[0, 1] < 0.999
+    with pytest.raises(ValueError, match="probability and member exclude each other"):
+        loaded.with_member("gbdt").score(folder / "test.csv", probability=True)
+    with pytest.raises(ValueError, match="member must be one of gbdt, linear, linear_ce"):
+        loaded.with_member("mlp")
+
+
+def test_results_are_those_of_the_stored_scores(committee):
+    folder, result = committee
+    stored, results = load_scored_rows(folder / "run"), json.loads((folder / "run" / "results.json").read_text())
+    for part, key in (("cross-fitted", "cross_fitted"), ("test", "test")):
+        scored = stored[part]
+        ap = average_precision(scored.scores[:, 0], scored.labels[:, 0]).item()
+        assert results[key]["ap"]["estimate"] == pytest.approx(ap, abs=1e-6)
+    cross_fitted = stored["cross-fitted"]
+    labels = [row["bought"] == "yes" for row in read_csv(folder / "train.csv")]
+    assert cross_fitted.rows.tolist() == list(range(400))
+    assert (cross_fitted.labels[:, 0] == labels).all()
+    for row in results["leaderboard"][:-1]:
+        member = average_precision(cross_fitted.members[row["name"]][:, 0], cross_fitted.labels[:, 0]).item()
+        assert row["ap"]["estimate"] == pytest.approx(member, abs=1e-6)
+    assert [verdict["ap_member"] for verdict in results["verdicts"]] == ["linear"]
+    assert result.leaderboard is not None
+
+
+def test_an_interrupted_training_continues_to_the_same_scores(committee, tmp_path, monkeypatch):
+    """After a stop at the n-th fit, only the others are fitted, and every score is the same to the bit."""
+    from apmax.workflows import committee_training
+
+    folder, result = committee
+    expected = result.model.score(folder / "test.csv")
+    for stop in (1, 4):
+        kept = []
+
+        def interrupted(*arguments, stop=stop, kept=kept):
+            if len(kept) == stop:
+                raise KeyboardInterrupt
+            kept.append(arguments[1].task)
+            save_result(*arguments)
+
+        out = tmp_path / str(stop)
+        monkeypatch.setattr(committee_training, "save_result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train_job(table(folder), out=out)
+        with pytest.raises(FileNotFoundError, match="is not finished"):
+            load_model(out)
+        with pytest.raises(FileExistsError, match="not empty"):
+            train_job(table(folder), out=out)
+        fitted = []
+        monkeypatch.setattr(
+            committee_training, "save_result", lambda *a, fitted=fitted: fitted.append(a[1].task) or save_result(*a)
+        )
+        resumed = train_job(table(folder), out=out, resume=True)
+        assert not set(fitted) & set(kept)
+        assert len(fitted) + len(kept) == 5 * len(MEMBERS)
+        np.testing.assert_array_equal(resumed.model.score(folder / "test.csv"), expected)
+        np.testing.assert_array_equal(load_model(out).score(folder / "test.csv"), expected)
+
+
+def test_the_stored_plan_is_followed_and_other_settings_or_rows_are_refused(tmp_path):
+    write_csv(tmp_path / "train.csv", client_rows(120))
+    write_csv(tmp_path / "test.csv", client_rows(200, seed=1))
+    train_job(table(tmp_path, effort="quick"), out=tmp_path / "run")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
+    other = write_csv(tmp_path / "other.csv", client_rows(121))
+    for changed, message in (
+        (table(tmp_path, effort="standard"), "effort was quick in .* and is standard now"),
+        (table(tmp_path, effort="quick", seed=1), "seed was 0"),
+        ({**table(tmp_path, effort="quick"), "data": {"train": other, "target": "bought"}}, "other rows"),
+        ({"data": table(tmp_path)["data"], "model": {"name": "mlp"}}, "holds a committee"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            train_job(changed, out=tmp_path / "run", resume=True)
+    after = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
+    assert after == before
+    assert json.loads(before["plan.json"])["plan"]["folds"] == 1
+    assert load_results(tmp_path / "run", {}, 1) == {}
+
+
+def test_too_few_positives_for_folds_give_one_split_and_say_so(tmp_path):
+    rows = client_rows(200)
+    positive = [row for row in rows if row["bought"] == "yes"]
+    for number, row in enumerate(positive):
+        row["patient"] = "a" if number < 3 else "b"
+    for number, row in enumerate(row for row in rows if row["bought"] == "no"):
+        row["patient"] = f"c{number % 9}"
+    lines = []
+    job = {
+        "data": {"train": write_csv(tmp_path / "a.csv", rows), "target": "bought", "group": "patient"},
+        "committee": {"members": ["linear_ce"]},
+    }
+    train_job(job, out=tmp_path / "two", notify=lambda facts, _: lines.extend(facts))
+    assert any("on 2 folds" in line for line in lines)
+    for row in positive:
+        row["patient"] = "a"
+    write_csv(tmp_path / "a.csv", rows)
+    with pytest.raises(ValueError, match=r"no positive row|a side has no|groups"):
+        train_job(job, out=tmp_path / "one")
+    assert not (tmp_path / "one").exists()
+
+
+def test_rows_are_scored_only_by_models_of_earlier_times(tmp_path):
+    """With times the first block has no cross-fitted scores, and test rows are the latest."""
+    rows = [{**row, "day": f"2024-{1 + k // 40:02d}-01"} for k, row in enumerate(client_rows(400))]
+    job = {
+        "data": {
+            "train": write_csv(tmp_path / "a.csv", rows),
+            "target": "bought",
+            "time": "day",
+            "test_share": 0.2,
+        },
+        "committee": {"members": ["linear_ce", "trees"]},
+    }
+    train_job(job, out=tmp_path / "r")
+    parts = load_scored_rows(tmp_path / "r")
+    assert parts["test"].rows.min() == 320
+    assert parts["cross-fitted"].rows.min() >= 40
+    assert parts["cross-fitted"].rows.max() == 319
+
+
+def test_a_damaged_member_is_refused(committee, tmp_path):
+    import shutil
+
+    folder, _ = committee
+    shutil.copytree(folder / "run", tmp_path / "run")
+    file = tmp_path / "run" / "members" / "gbdt" / "fold-0.txt"
+    file.write_bytes(file.read_bytes().replace(b"leaf_value", b"leaf_valve", 1))
+    with pytest.raises(FolderError, match=r"members/gbdt/fold-0.txt has changed"):
+        load_model(tmp_path / "run")
+
+
+def test_weights_go_through_the_committee(tmp_path):
+    """Rows of weight 2 count twice in the blend's AP."""
+    rows = [{**row, "w": 1 + number % 2} for number, row in enumerate(client_rows(200))]
+    data = {"train": write_csv(tmp_path / "a.csv", rows), "target": "bought", "weight": "w"}
+    result = train_job({"data": data, "committee": {"members": ["linear_ce"]}}, out=tmp_path / "r")
+    scored = load_scored_rows(tmp_path / "r")["cross-fitted"]
+    assert scored.sample_weight.tolist() == [row["w"] for row in rows]
+    ap = average_precision(scored.scores[:, 0], scored.labels[:, 0], sample_weight=scored.sample_weight).item()
+    assert result.leaderboard.blend.ap.estimate == pytest.approx(ap, abs=1e-9)
+    assert result.valid.each["bought"].ap.estimate == pytest.approx(ap, abs=1e-6)
+
+
+def test_the_command_line_shows_plan_leaderboard_and_verdict(committee, tmp_path, capsys):
+    folder, _ = committee
+    members = [word for name in MEMBERS for word in ("--member", name)]
+    data = [folder / "train.csv", "--target", "bought", "--time-limit", "10m", *members]
+    assert run("train", *data, "--out", tmp_path / "r") == 0
+    shown = capsys.readouterr().out
+    for text in ("plan (standard): gbdt, linear, linear_ce on 5 folds", "cross-fitted", "blend", " MB."):
+        assert text in shown
+    assert "Linear trained by AP against cross-entropy: " in shown
+    assert run("evaluate", tmp_path / "r", folder / "test.csv", "--member", "gbdt") == 0
+    assert run("predict", tmp_path / "r", folder / "test.csv", "--probability", "--out", tmp_path / "s.csv") == 0
+    assert set(read_csv(tmp_path / "s.csv")[0]) >= {"score", "probability"}
+    capsys.readouterr()
+    assert run("train", *data, "--model", "mlp", "--out", tmp_path / "n") == 1
+    assert "exclude each other" in capsys.readouterr().err
+    assert run("train", tmp_path / "r" / "run.toml", "--quiet", "--out", tmp_path / "again") == 0
+    np.testing.assert_array_equal(
+        load_model(tmp_path / "again").score(folder / "test.csv"), load_model(tmp_path / "r").score(folder / "test.csv")
+    )
