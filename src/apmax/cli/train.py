@@ -101,6 +101,9 @@ def train_command(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the training in --out.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only the final table.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show a line per epoch; DIR/log.txt has them.")] = False,
+    report: Annotated[
+        bool, typer.Option("--report/--no-report", help="Write DIR/report.html, a page about the ranking.")
+    ] = True,
 ) -> None:
     """Learn to rank a table, molecules or images.
 
@@ -125,7 +128,12 @@ def train_command(
         job["committee"] = {**job.get("committee", {}), **given}
     plan = workflows.plan_training(job, overrides, options.folders)
     _console.set_threads(workflows.DATA_TYPES[plan.data.kind])
-    notify = (lambda _, warnings: _console.show_warnings(warnings)) if quiet else _console.show_notes
+    notes: dict[str, list[str]] = {}
+
+    def notify(facts: list[str], warnings: list[str]) -> None:
+        notes.update(facts=facts, warnings=warnings)
+        _console.show_notes([] if quiet else facts, warnings)
+
     result = workflows.train_job(
         plan, out=out, resume=resume, progress="epochs" if verbose else not quiet, notify=notify
     )
@@ -138,13 +146,28 @@ def train_command(
         console.print(_console.leaderboard_table(result.leaderboard))
         console.print()
     console.print(_console.metrics_table(result.parts))
+    page = _write_report(result, notes) if report else None
     if not quiet:
         console.print()
         for line in _result_lines(result):
             console.print(line, soft_wrap=True)
         targets = plan.data.targets
         sorting = f"--by {targets[0]} --sort" if len(targets) > 1 else "--sort"
+        if page is not None:
+            console.print(f"Report: {page}", soft_wrap=True)
         console.print(f"To rank new rows: apmax predict {out} DATA {sorting} --out ranked.csv", soft_wrap=True)
+
+
+def _write_report(result: JobResult, notes: dict[str, list[str]]) -> Path | None:
+    """Write the report into the folder; the training is done, so that what fails here is a warning."""
+    from apmax import report
+    from apmax.cli import _console
+
+    try:
+        return report.store_report(result.folder, report.report_training(result, **notes))
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        _console.show_warnings([f"there is no report: {error}"])
+        return None
 
 
 def _result_lines(result: JobResult) -> list[str]:

@@ -18,6 +18,7 @@ from apmax.report.content import (
     load_report,
     save_report,
 )
+from apmax.report.demonstration import DemoScores, report_demo
 from apmax.report.folder import (
     attach_tables,
     page_name,
@@ -35,6 +36,7 @@ __all__ = [
     "REPORT_FILE",
     "REPORT_PAGE",
     "Contender",
+    "DemoScores",
     "Example",
     "ExampleTable",
     "Importance",
@@ -55,6 +57,7 @@ __all__ = [
     "read_configuration",
     "read_learning_curves",
     "render_report",
+    "report_demo",
     "report_folder",
     "report_training",
     "save_report",

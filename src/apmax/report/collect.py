@@ -44,7 +44,7 @@ SHARE_OF_DUPLICATES = 0.01
 PACKAGES = ("apmax", "torch", "numpy", "pyarrow", "lightgbm", "scikit-learn", "rdkit", "pillow")
 _LEADERBOARD_NOTE = (
     "The weights of the blend were fitted to the same rows, which favours it a little. The intervals are of the rows; "
-    "they do not contain the randomness of training."
+    "they do not contain the randomness of training. Members of weight 0 are grey in the chart."
 )
 _ATOMS_NOTE = (
     "An atom is blue where the score falls when it is masked (replaced by an atom without element), orange where it "

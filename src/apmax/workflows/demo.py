@@ -193,13 +193,13 @@ def _train_default_recipe(cell: DemoCell, seed: int) -> Tensor:
     return predict(result.model, TensorDataset(cell.test[0]))
 
 
-BASE_METHOD = "cross-entropy"
+BASE_METHOD, DEFAULT_METHOD = "cross-entropy", "default recipe"
 DEMO_METHODS: dict[str, DemoMethod] = {
     BASE_METHOD: _train_by_steps(_shuffled_steps),
     "… with the sampler": _train_by_steps(_sampled_steps(CrossEntropyLoss)),
     "exact AP objective": _train_by_steps(_exact_steps),
     "APLoss (SOAP)": _train_by_steps(_sampled_steps(APLoss)),
-    "default recipe": _train_default_recipe,
+    DEFAULT_METHOD: _train_default_recipe,
 }
 """All methods begin with the same weights, take the same number of steps and are chosen by validation AP."""
 

@@ -124,6 +124,7 @@
     const left = Math.min(small ? 120 : 230, 24 + 6.6 * Math.max(...rows.map((row) => row.name.length)));
     const letters = Math.floor(left / 6.6);
     const unique = rows.map((row, k) => ({ ...row, key: k }));
+    const shade = (row) => (row.soft ? "var(--soft)" : colour(row.colour || 0));
     const text = (row) => `${row.name}\n${fixed(row.estimate)} (${fixed(row.low)} to ${fixed(row.high)})`;
     return Plot.plot(
       options(width, {
@@ -140,10 +141,10 @@
           Plot.ruleX(rules, { stroke: "currentColor", strokeDasharray: "4 3", strokeOpacity: 0.7 }),
           ...(ticks ? [Plot.tickX(unique, { y: "key", x: ticks, stroke: "currentColor", strokeDasharray: "3 2" })] : []),
           Plot.ruleY(unique.filter((row) => row.low != null), {
-            y: "key", x1: "low", x2: "high", stroke: (row) => colour(row.colour || 0), strokeWidth: 2,
+            y: "key", x1: "low", x2: "high", stroke: shade, strokeWidth: 2,
           }),
           Plot.dot(unique.filter((row) => row.estimate != null), {
-            y: "key", x: "estimate", fill: (row) => colour(row.colour || 0), r: 4.5,
+            y: "key", x: "estimate", fill: shade, r: 4.5,
           }),
           Plot.tip(unique.filter((row) => row.estimate != null), Plot.pointerY({ y: "key", x: "estimate", title: text })),
         ],
@@ -155,7 +156,7 @@
     const rows = target.parts.map((part, k) => ({ name: part.name, ...part.ap, colour: k }));
     for (const member of target.leaderboard) {
       // The blend of a committee is the part "cross-fitted".
-      if (!member.blend) rows.push({ name: member.name, ...member.ap, colour: member.weight === 0 ? 3 : 4 });
+      if (!member.blend) rows.push({ name: member.name, ...member.ap, colour: 4, soft: member.weight === 0 });
     }
     const rules = [...new Set(target.parts.map((part) => part.no_skill))];
     chart(article.querySelector("[data-chart=contenders]"), (width) =>
