@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 $(READY): pyproject.toml constraints.txt
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[cli,molecules,images,tune,lightning]" --group dev
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[cli,molecules,images,tune,lightning,xgboost]" --group dev
 	touch $(READY)
 
 demo: $(READY)
@@ -28,7 +28,7 @@ LOWEST_READY := $(LOWEST)/.ready
 $(LOWEST_READY): pyproject.toml constraints-lowest.txt
 	test -d $(LOWEST) || $(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(LOWEST)/bin/python -m pip install --quiet -c constraints-lowest.txt -e ".[cli,molecules,images,tune,lightning]" \
+	$(LOWEST)/bin/python -m pip install --quiet -c constraints-lowest.txt -e ".[cli,molecules,images,tune,lightning,xgboost]" \
 		hypothesis pandas pytest pytest-xdist
 	touch $(LOWEST_READY)
 

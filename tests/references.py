@@ -97,6 +97,33 @@ def objective_gradient(h, y, surrogate, margin, w=None):
     return gradient
 
 
+def newton_terms(h, y, margin, w=None, *, prevalence=None, damping):
+    """Gradient and curvature of W₊·P with the smooth step, from the push λ of every pair (anchor i, other s).
+
+    Curvature: Σ |λ| / margin over an example's pairs, plus damping·w·W₊/W.
+    """
+    n, w = len(h), np.ones(len(h)) if w is None else w
+    positives = [i for i in range(n) if y[i] == 1 and w[i] > 0]
+    weight = {c: fsum(w[j] for j in range(n) if y[j] == c) for c in (0, 1)}
+    factor = {1: 1, 0: 1}
+    if prevalence is not None:
+        factor = {1: prevalence / weight[1], 0: (1 - prevalence) / weight[0] if weight[0] else 1}
+    gradient, pushes = np.zeros(n), np.zeros(n)
+    for i in positives:
+        above = [factor[y[s]] * w[s] * smooth_step(h[s] - h[i], margin)[0] for s in range(n)]
+        of_positives, of_all = fsum(above[s] for s in range(n) if y[s] == 1), fsum(above)
+        for s in range(n):
+            if s == i:
+                continue
+            slope = of_positives / of_all**2 - (y[s] == 1) / of_all
+            push = w[i] * slope * factor[y[s]] * w[s] * smooth_step(h[s] - h[i], margin)[1]
+            gradient[s] += push
+            gradient[i] -= push
+            pushes[s] += abs(push)
+            pushes[i] += abs(push)
+    return gradient, pushes / margin + damping * np.array(w) * weight[1] / fsum(w)
+
+
 def inner(anchor, h, y, surrogate, margin, w=None):
     """Equation 3, and step 2 of Algorithm 2: (g¹, g²) of one anchor over a batch."""
     ell, w = SURROGATES[surrogate], np.ones(len(h)) if w is None else w

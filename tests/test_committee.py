@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
+from references import average_precision as reference_ap
 
 pytest.importorskip("lightgbm")
 
@@ -23,7 +26,7 @@ from apmax.committee import (
 from apmax.committee.crossfit import make_folds, number_of_folds, stopping_split
 from apmax.committee.members import Cost, EstimatorMember, FoldData
 from apmax.committee.storage import folder_size, load_committee, load_results, save_committee, save_result
-from apmax.committee.trees import Forest, fit_forest
+from apmax.committee.trees import STOPPING_RULES, Forest, fit_boosting, fit_forest, running_average_precision
 from apmax.folders import FolderError
 from apmax.metrics import average_precision
 
@@ -395,3 +398,37 @@ class TestMembers:
         rows = TrainingRows(ArrayFeatures(X), y, np.linspace(1, 2, len(y)))
         with pytest.raises(ValueError, match="KNeighborsClassifier takes no sample_weight"):
             fit_committee(rows, find_members([("knn", KNeighborsClassifier())]), folds=2)
+
+
+class TestBoosting:
+    def fit(self, **options):
+        X, y = table(3, 600, share=0.1, signal=1.0)
+        stopping = (np.arange(0, 450), np.arange(450, 600))
+        return fit_boosting(X, y, np.ones(len(y)), sizes=[0] * 4, stopping=stopping, seed=0, **options)
+
+    @pytest.mark.parametrize("rule", STOPPING_RULES)
+    def test_held_out_rows_stop_it_and_all_rows_are_fitted_again(self, rule):
+        stopped = self.fit(stop_by=rule, least_rounds=1, refit=False)
+        again = self.fit(stop_by=rule, least_rounds=1)
+        assert again.rounds == stopped.rounds < 1000
+        assert again.text != stopped.text
+        assert again.text == self.fit(rounds=stopped.rounds).text
+
+    def test_it_has_the_least_number_of_rounds(self):
+        found = self.fit(least_rounds=1).rounds
+        assert self.fit(least_rounds=found + 7).rounds == found + 7
+        assert self.fit(least_rounds=found - 1).rounds == found
+
+    def test_smoothed_average_precision_is_the_mean_of_the_last_rounds(self):
+        rng = np.random.default_rng(0)
+        labels, scores = (rng.random(50) < 0.3).astype(float), rng.normal(size=(6, 50))
+        evaluate = running_average_precision(3)
+        data = SimpleNamespace(get_label=lambda: labels, get_weight=lambda: None)
+        values = [evaluate(row, data)[1] for row in scores]
+        single = [reference_ap(row, labels) for row in scores]
+        expected = [np.mean(single[max(0, end - 3) : end]) for end in range(1, 7)]
+        np.testing.assert_allclose(values, expected)
+
+    def test_an_unknown_rule_is_refused(self):
+        with pytest.raises(ValueError, match="stop_by must be one of"):
+            self.fit(stop_by="auc")

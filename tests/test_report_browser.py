@@ -227,7 +227,11 @@ def test_page_is_readable_at_any_size(browser, file, width, scheme):
     boxes = [charts.nth(k).locator("svg").first.bounding_box() for k in range(charts.count())]
     assert len(boxes) >= 7
     assert all(box["width"] > 200 and box["x"] + box["width"] <= width + 1 for box in boxes)
-    small = "[...document.querySelectorAll('main p, main td, main dd, main label, main svg text')].filter(e => e.checkVisibility() && parseFloat(getComputedStyle(e).fontSize) < 11).length"
+    texts = "main p, main td, main dd, main label, main svg text"
+    small = (
+        f"[...document.querySelectorAll('{texts}')].filter(each => each.checkVisibility() && "
+        "parseFloat(getComputedStyle(each).fontSize) < 11).length"
+    )
     assert page.page.evaluate(small) == 0
     contrast = page.page.evaluate(
         "(() => { const [ink, paper] = ['color', 'backgroundColor'].map(k => getComputedStyle(document.body)[k]"

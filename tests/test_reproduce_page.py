@@ -120,7 +120,7 @@ def test_pages_are_made_from_the_results_alone(results):
     lines = dict(list(results.lines.items())[:COUNT])
     found, histories = summarise_results(lines), results.histories()
     readme = (ROOT / README).read_text(encoding="utf-8")
-    assert results_page(found, len(lines), histories) == TEXT, "run: make results"
+    assert results_page(found, len(lines), histories, results.test_scores()) == TEXT, "run: make results"
     assert replace_block(readme, readme_block(found, len(lines), histories)) == readme, "run: make results"
 
 

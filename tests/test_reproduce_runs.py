@@ -72,6 +72,7 @@ def test_every_kind_of_row_comes_to_a_result(tmp_path, data_dir):
         "ldam",
         "apmax",
         "ce_joint",
+        "ce_mined",
         "ce_continued",
         "ce_averaged",
         "exact_head",

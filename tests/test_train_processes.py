@@ -83,6 +83,14 @@ def test_killed_at_random_moments_and_resumed_the_weights_are_the_same(devices, 
     assert [record.epoch for record in records] == [1, 2, 3, 1, 2, 3]
 
 
+def test_a_run_of_two_processes_killed_among_mined_negatives_resumes_to_the_same_weights(whole, tmp_path):
+    settings = {"devices": 2, "loss": "ce_mined"}
+    process = start(tmp_path / "killed", kill_at=27, **settings)
+    process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert same(run_to_the_end(tmp_path / "killed", **settings), whole(**settings))
+
+
 def test_a_process_that_kills_itself_at_a_random_step_resumes_to_the_same_weights(whole, tmp_path):
     for step in random.Random(1).sample(range(1, 40), 3):
         process = start(tmp_path / "killed", kill_at=step)
@@ -105,7 +113,7 @@ def test_sigterm_to_one_process_saves_and_stops_them_all(devices, whole, tmp_pat
 
 
 @pytest.mark.parametrize(("optimizer", "precision", "tolerance"), [("sgd", "32-true", 1e-5), ("adam", "64-true", 1e-9)])
-@pytest.mark.parametrize(("loss", "weighted"), [("ce", False), ("ap", False), ("ap", True)])
+@pytest.mark.parametrize(("loss", "weighted"), [("ce", False), ("ce_mined", False), ("ap", False), ("ap", True)])
 def test_one_and_two_processes_give_the_same_weights(loss, weighted, optimizer, precision, tolerance, tmp_path):
     settings = {"plain": True, "optimizer": optimizer, "precision": precision, "loss": loss, "weighted": weighted}
     one = run_to_the_end(tmp_path / "one", devices=1, **settings)

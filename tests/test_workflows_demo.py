@@ -29,13 +29,24 @@ def test_parts_of_a_cell_share_no_row():
 @pytest.mark.parametrize("name", DEMO_METHODS)
 def test_every_method_learns(name, monkeypatch):
     monkeypatch.setattr(demo, "STEPS", 200)
+    method, grid = DEMO_METHODS[name]
     generator = torch.Generator().manual_seed(0)
     positive = torch.arange(1000) < 100
     features = torch.randn(1000, 4, generator=generator) + 1.5 * positive[:, None]
     cell = draw_cell(features, positive, 0.1, seed=0)
-    scores = DEMO_METHODS[name](cell, 0)
+    scores = method(cell, 0, grid[1]).test_scores
     assert scores.shape == cell.test[1].shape
     assert average_precision(scores, cell.test[1]).item() > 0.7
+
+
+def test_validation_rows_tune_every_method_over_as_many_values():
+    assert len({len(grid) for _, grid in DEMO_METHODS.values()}) == 1
+
+
+def test_the_value_with_the_best_validation_ap_is_taken(monkeypatch):
+    fits = {0.1: demo.DemoFit(0.3, torch.tensor([1.0])), 0.2: demo.DemoFit(0.9, torch.tensor([2.0]))}
+    monkeypatch.setitem(demo.DEMO_METHODS, "fake", (lambda cell, seed, value: fits[value], (0.1, 0.2)))
+    assert demo.tuned_scores("fake", None, 0).item() == 2.0
 
 
 def test_paired_interval_is_the_t_test_of_the_differences():
@@ -50,5 +61,7 @@ def test_paired_interval_is_the_t_test_of_the_differences():
 def test_demo_prints_both_tables_and_draws_the_curves(tmp_path, capsys):
     assert run("demo", "--quick", "--out", tmp_path) == 0
     shown = capsys.readouterr().out
-    assert all(shown.count(name) == len(DEMO_TASKS) for name in DEMO_METHODS)
+    assert all(shown.count(f"│ {name} ") == len(DEMO_TASKS) for name in DEMO_METHODS)
+    assert "Linear trained by AP against cross-entropy" in shown
+    assert (tmp_path / "model" / "manifest.json").is_file()
     assert (tmp_path / "demo_pr_curves.png").stat().st_size > 10_000

@@ -268,7 +268,7 @@ def test_folder_with_other_weights_is_refused(client_folder, tmp_path):
 def test_run_writes_its_job_once_and_parses_no_toml(client_folder, tmp_path, monkeypatch):
     import tomli_w
 
-    from apmax.workflows import job, saved_model, training
+    from apmax.workflows import job, model_folder, training
 
     calls = []
 
@@ -277,7 +277,7 @@ def test_run_writes_its_job_once_and_parses_no_toml(client_folder, tmp_path, mon
         monkeypatch.setattr(module, name, lambda *a, **k: calls.append(name) or original(*a, **k))
 
     counted(job.JobPlan, "resolve")
-    for module, name in ((training, "plan_job"), (training, "save_job"), (saved_model, "write_job")):
+    for module, name in ((job, "plan_job"), (training, "save_job"), (model_folder, "write_job")):
         counted(module, name)
     counted(tomli_w, "dumps")
     counted(extras.load("tomllib" if sys.version_info >= (3, 11) else "tomli", "train"), "loads")
@@ -289,12 +289,12 @@ def test_run_writes_its_job_once_and_parses_no_toml(client_folder, tmp_path, mon
 
 
 def test_resumed_run_writes_its_job_once(client_folder, tmp_path, monkeypatch):
-    from apmax.workflows import saved_model
+    from apmax.workflows import model_folder
 
     table = {"data": {"train": str(client_folder / "train.csv"), "target": "bought"}}
     train_job(table, QUICK, out=tmp_path / "r")
     written = []
-    original = saved_model.write_job
-    monkeypatch.setattr(saved_model, "write_job", lambda *a: written.append(a) or original(*a))
+    original = model_folder.write_job
+    monkeypatch.setattr(model_folder, "write_job", lambda *a: written.append(a) or original(*a))
     train_job(table, QUICK, out=tmp_path / "r", resume=True)
     assert len(written) == 1

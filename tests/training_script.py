@@ -68,10 +68,9 @@ def main(
     rate = 0.05 if optimizer == "sgd" else 0.01
     shared = {"optimizer": Optimizer(name=optimizer, lr=rate)}
     first = Stage(epochs=3, sampler=Sampler(batch_size=48), ema=0.9, schedule=Schedule(name="cosine"), **shared)
-    terms = {"ce": 1.0} if loss == "ce" else {loss: 1.0, "ce": 1.0}
-    second = Stage(
-        loss=terms, epochs=3, sampler=Sampler(name="positive", batch_size=32, num_pos=4), name="joint", **shared
-    )
+    terms = {"ce": 1.0} if loss in ("ce", "ce_mined") else {loss: 1.0, "ce": 1.0}
+    sampler = Sampler(name="mined" if loss == "ce_mined" else "positive", batch_size=32, num_pos=4)
+    second = Stage(loss=terms, epochs=3, sampler=sampler, name="joint", **shared)
     if plain:
         first, second = (
             Stage(loss=stage.loss, epochs=1, smooth=1, sampler=stage.sampler, **shared) for stage in (first, second)

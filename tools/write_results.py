@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from apmax.reproduce import GridCell, Results, load_grid
 from apmax.reproduce.pages import (
@@ -16,6 +17,7 @@ from apmax.reproduce.pages import (
     ItemSummary,
     MethodSummary,
     base_table,
+    cell_powers,
     cell_table,
     compare_with_base,
     escape_markdown,
@@ -23,6 +25,9 @@ from apmax.reproduce.pages import (
     has_figure,
     markdown_table,
     overview_table,
+    pooled_methods,
+    pooled_table,
+    power_table,
     summarise_item,
     write_item_files,
 )
@@ -70,13 +75,19 @@ def summarise_results(lines: ResultLines, items: Sequence[str] | None = None) ->
     return found
 
 
-def results_page(summaries: Sequence[ItemSummary], count: int, histories: Histories) -> str:
+def results_page(
+    summaries: Sequence[ItemSummary],
+    count: int,
+    histories: Histories,
+    test_scores: Mapping[str, Mapping[str, Any]] | None = None,
+) -> str:
     """Return docs/results.md: the comparison over all cells, then each item; items without a run are listed.
 
     Args:
         summaries: The items with a finished run.
         count: The number of results behind them.
         histories: The values after each epoch, by the key of the run.
+        test_scores: The test scores of the runs of folds, by the key of the run.
     """
     source = "[results.jsonl](../results/results.jsonl)" if count else "`results/results.jsonl`"
     parts = [
@@ -90,6 +101,7 @@ def results_page(summaries: Sequence[ItemSummary], count: int, histories: Histor
         return "\n\n".join([*parts, "Nothing has been run yet."]) + "\n"
     parts += _overall_comparison(summaries)
     parts += ["How to read the tables:", _bullets([METRIC_NOTE, MARK_NOTE, difference_note("CE")])]
+    parts += _power_section(summaries, test_scores or {})
     for summary in summaries:
         parts += _item_section(summary, histories)
     started = [summary.item for summary in summaries]
@@ -104,9 +116,8 @@ def _bullets(texts: Sequence[str]) -> str:
     return "\n".join(f"* {escape_markdown(text)}" for text in texts)
 
 
-def _overall_comparison(summaries: Sequence[ItemSummary]) -> list[str]:
-    """Return the comparison of the methods with cross-entropy over all cells, each cell counted once."""
-    grid = load_grid()
+def _all_entries(summaries: Sequence[ItemSummary]) -> dict[tuple[str, str, str], MethodSummary]:
+    """Return the entries of all items that are compared with cross-entropy, each cell once."""
     entries: dict[tuple[str, str, str], MethodSummary] = {}
     for summary in summaries:
         if summary.base == BASE and summary.has_default_budget:
@@ -114,6 +125,41 @@ def _overall_comparison(summaries: Sequence[ItemSummary]) -> list[str]:
             for key, entry in summary.entries.items():
                 if key not in entries or entries[key].printed is None:
                     entries[key] = entry
+    return entries
+
+
+def _power_section(summaries: Sequence[ItemSummary], test_scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the section on what the number of runs can show."""
+    grid = load_grid()
+    powers = cell_powers(_all_entries(summaries), BASE)
+    if not powers:
+        return []
+    parts = [
+        "## How many runs would show a difference",
+        "The number of paired runs with which a t-test (two-sided, 5 %) finds a true difference in four of five cases, "
+        "if the differences spread as those of the runs so far. A run is a seed on one test part, on AICURES a fold or "
+        "split with its own. Spread is the standard deviation of the differences in AUPRC. That of three pairs is "
+        "itself uncertain: with probability 0.95 the true one lies between 0.5 and 6.3 times of it; that of ten pairs, "
+        "between 0.7 and 1.8 times.",
+        markdown_table(power_table(grid, powers, BASE)),
+    ]
+    pooled = pooled_methods(grid, test_scores, BASE)
+    if pooled:
+        parts += [
+            "## AICURES: the test rows of all folds as one list",
+            "Each molecule is a test row of exactly one fold. The scores of a fold are shifted and scaled by mean and "
+            "standard deviation of its validation scores, then all are ranked together. Intervals of differences are a "
+            "paired bootstrap over molecules; they do not contain the randomness of training (one run per fold). From "
+            "[test-scores.jsonl](../results/test-scores.jsonl). The runs of the tables below were made before test "
+            "scores were stored; these are repetitions on a later commit.",
+            markdown_table(pooled_table(grid, pooled, BASE)),
+        ]
+    return parts
+
+
+def _overall_comparison(summaries: Sequence[ItemSummary]) -> list[str]:
+    """Return the comparison of the methods with cross-entropy over all cells, each cell counted once."""
+    grid, entries = load_grid(), _all_entries(summaries)
     table = base_table(grid, compare_with_base(entries, BASE), BASE)
     if not table.rows:
         return []
@@ -231,7 +277,7 @@ def write_results(root: Path) -> None:
     summaries = summarise_results(results.lines)
     for summary in summaries:
         write_item_files(summary, root / RESULTS, histories)
-    write_atomic(root / PAGE, results_page(summaries, count, histories).encode())
+    write_atomic(root / PAGE, results_page(summaries, count, histories, results.test_scores()).encode())
     readme = (root / README).read_text(encoding="utf-8")
     write_atomic(root / README, replace_block(readme, readme_block(summaries, count, histories)).encode())
 

@@ -1,9 +1,9 @@
 """Compare committees with other methods on imbalanced tables.
 
-    APMAX_DATA=... OMP_NUM_THREADS=1 python -m benchmarks.tabular run --autogluon ENVIRONMENT/bin/python
-    APMAX_DATA=... OMP_NUM_THREADS=1 python -m benchmarks.tabular run --held-back --autogluon ENVIRONMENT/bin/python
+    APMAX_DATA=... python -m benchmarks.tabular run --autogluon ENVIRONMENT/bin/python
+    APMAX_DATA=... python -m benchmarks.tabular run --held-back --autogluon ENVIRONMENT/bin/python
     python -m benchmarks.tabular report
-    APMAX_DATA=... OMP_NUM_THREADS=1 python -m benchmarks.tabular study --work FOLDER
+    APMAX_DATA=... python -m benchmarks.tabular study --work FOLDER
 
 APMAX_DATA names the folder of tabular/*.npz. Every command can be stopped and started again: finished lines stay.
 `--held-back` runs the tables that choose nothing, once, when all settings are final.
@@ -15,6 +15,9 @@ import argparse
 import os
 from pathlib import Path
 
+import torch
+
+from benchmarks.tabular.runner import METHODS, RunOptions, read_lines, run
 from benchmarks.tabular.tables import DEVELOPMENT, HELD_BACK, RESPLITS
 
 PARTS = {"development": DEVELOPMENT, "held_back": HELD_BACK}
@@ -22,18 +25,16 @@ PARTS = {"development": DEVELOPMENT, "held_back": HELD_BACK}
 
 def main() -> None:
     """Run one of the commands."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from benchmarks.tabular.runner import METHODS
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results/committee"), help="folder of the lines and reports")
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="run methods that have no line yet")
-    run.add_argument("--tables", nargs="+", help="some of the tables")
-    run.add_argument("--resplits", nargs="+", type=int, default=list(RESPLITS), choices=RESPLITS)
-    run.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
-    run.add_argument("--held-back", action="store_true", help="run the held-back tables instead")
-    run.add_argument("--autogluon", help="Python of an environment that has autogluon.tabular")
+    runs = commands.add_parser("run", help="run methods that have no line yet")
+    runs.add_argument("--tables", nargs="+", help="some of the tables")
+    runs.add_argument("--resplits", nargs="+", type=int, default=list(RESPLITS), choices=RESPLITS)
+    runs.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
+    runs.add_argument("--held-back", action="store_true", help="run the held-back tables instead")
+    runs.add_argument("--cores", type=int, default=1, help="cores of every method")
+    runs.add_argument("--autogluon", help="Python of an environment that has autogluon.tabular")
     commands.add_parser("report", help="write the reports of all finished lines")
     study = commands.add_parser("study", help="run the studies of settings on the development tables")
     study.add_argument("names", nargs="*", help="some of the studies; default all")
@@ -41,9 +42,11 @@ def main() -> None:
     study.add_argument("--resplits", nargs="+", type=int, default=list(RESPLITS), choices=RESPLITS)
     study.add_argument("--tables", nargs="+", choices=DEVELOPMENT, default=list(DEVELOPMENT))
     options = parser.parse_args()
-    import torch
-
-    torch.set_num_threads(1)
+    count = options.cores if options.command == "run" else 1
+    if options.command == "run" and count < len(os.sched_getaffinity(0)):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-count:])
+    torch.set_num_threads(count)
+    os.environ["OMP_NUM_THREADS"] = str(count)  # of AutoGluon's process
     if options.command == "run":
         _run(options)
     elif options.command == "report":
@@ -55,8 +58,6 @@ def main() -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from benchmarks.tabular.runner import RunOptions, run
-
     part = "held_back" if options.held_back else "development"
     unknown = [name for name in options.tables or () if name not in PARTS[part]]
     if unknown:
@@ -68,7 +69,6 @@ def _run(options: argparse.Namespace) -> None:
 
 def _report(folder: Path) -> None:
     from benchmarks.tabular.report import write_report
-    from benchmarks.tabular.runner import read_lines
 
     for part, tables in PARTS.items():
         lines = read_lines(folder / f"{part}.jsonl")

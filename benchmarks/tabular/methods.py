@@ -1,8 +1,10 @@
-"""Methods that are compared on tables, each from a split to scores of its test rows; all on one core."""
+"""Methods that are compared on tables, each from a split to scores of its test rows, all on the same cores."""
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -15,8 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apmax.committee import ArrayFeatures, TrainingRows, find_members, fit_committee
-from apmax.data import k_fold, split_stratified
+from apmax.data import k_fold
 from apmax.metrics import average_precision
 from benchmarks.tabular.tables import TableSplit
 
@@ -26,7 +27,6 @@ EFFORTS = ("quick", "standard")
 """Efforts of `apmax train`."""
 SAME_TIME = ("lightgbm_tuned", "autogluon", "autogluon_best")
 """Methods that get the wall-clock time that `standard` took on the same split."""
-_QUICK_HELD_OUT = 0.2
 _TUNING_FOLDS = 5
 
 
@@ -39,22 +39,49 @@ class Scored:
     members: Mapping[str, tuple[_Array, Mapping[str, Any]]] = field(default_factory=dict)
 
 
-def fit_effort(split: TableSplit, effort: str, seed: int) -> Scored:
-    """Fit what `apmax train` fits to a table: "quick" is gbdt with one split, "standard" all members, five folds."""
-    rows = TrainingRows(ArrayFeatures(split.train), split.train_labels, np.ones(len(split.train)))
-    folds: Any = 5
-    if effort == "quick":
-        folds = [split_stratified(split.train_labels, _QUICK_HELD_OUT, seed=seed)]
-    committee = fit_committee(rows, find_members(["gbdt"] if effort == "quick" else None), folds=folds, seed=seed)
-    scores = committee.score(split.test)
-    if effort == "quick":
-        return Scored(scores)
-    members = {}
-    for row in committee.leaderboard.rows:
-        facts = {"crossfit_ap": row.ap.estimate, "weight": row.weight, "fit_seconds": row.seconds}
-        members[row.name] = (committee.score(split.test, member=row.name), facts)
-    facts = {"crossfit_ap": committee.leaderboard.blend.ap.estimate, "blend": committee.blend.method[0]}
-    return Scored(scores, facts, members)
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and of its finished children."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def train_by_command(split: TableSplit, effort: str, seed: int) -> Scored:
+    """Run `apmax train` on a file of the training rows, and score the test rows by the model in its folder.
+
+    The time is that of the command: start, reading, training, intervals and writing.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from apmax.workflows import load_model
+
+    def table(rows: _Array) -> Any:
+        return pa.table({f"x{column}": values for column, values in enumerate(rows.T)})
+
+    with tempfile.TemporaryDirectory() as folder:
+        file, out = Path(folder) / "train.parquet", Path(folder) / "model"
+        pq.write_table(table(split.train).append_column("label", pa.array(split.train_labels.astype(int))), file)
+        command = [sys.executable, "-m", "apmax", "train", str(file), "--target", "label", "--effort", effort]
+        used, started = cpu_seconds(), time.monotonic()
+        done = subprocess.run(
+            [*command, "--seed", str(seed), "--quiet", "--out", str(out)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"apmax train ended with code {done.returncode}: {done.stderr[-2000:]}")
+        facts = {"seconds": time.monotonic() - started, "cpu_seconds": cpu_seconds() - used}
+        model, test = load_model(out), table(split.test)
+        *rows, blend = json.loads((out / "results.json").read_text(encoding="utf-8"))["leaderboard"]
+        facts |= {"crossfit_ap": blend["ap"]["estimate"]}
+        members = {}
+        for row in rows if effort != "quick" else ():
+            own = {"crossfit_ap": row["ap"]["estimate"], "weight": row["weight"], "fit_seconds": row["seconds"]}
+            members[row["name"]] = (np.ravel(model.with_member(row["name"]).score_table(test)), own)
+        return Scored(np.ravel(model.score_table(test)), facts, members)
 
 
 def _positive_probability(estimator: Any, split: TableSplit) -> Scored:
@@ -65,7 +92,7 @@ def _positive_probability(estimator: Any, split: TableSplit) -> Scored:
 def _lightgbm(split: TableSplit, seed: int, **parameters: Any) -> Scored:
     from lightgbm import LGBMClassifier
 
-    return _positive_probability(LGBMClassifier(random_state=seed, n_jobs=1, verbose=-1, **parameters), split)
+    return _positive_probability(LGBMClassifier(random_state=seed, n_jobs=cores(), verbose=-1, **parameters), split)
 
 
 def _hist_gradient_boosting(split: TableSplit, seed: int) -> Scored:
@@ -77,13 +104,13 @@ def _hist_gradient_boosting(split: TableSplit, seed: int) -> Scored:
 def _random_forest(split: TableSplit, seed: int) -> Scored:
     from sklearn.ensemble import RandomForestClassifier
 
-    return _positive_probability(RandomForestClassifier(random_state=seed, n_jobs=1), split)
+    return _positive_probability(RandomForestClassifier(random_state=seed, n_jobs=cores()), split)
 
 
 def _extra_trees(split: TableSplit, seed: int) -> Scored:
     from sklearn.ensemble import ExtraTreesClassifier
 
-    return _positive_probability(ExtraTreesClassifier(random_state=seed, n_jobs=1), split)
+    return _positive_probability(ExtraTreesClassifier(random_state=seed, n_jobs=cores()), split)
 
 
 BASELINES: dict[str, Callable[[TableSplit, int], Scored]] = {
@@ -122,7 +149,7 @@ def tune_lightgbm(split: TableSplit, seed: int, seconds: float) -> Scored:
         }
         values = []
         for step, (train, held_out) in enumerate(folds):
-            model = LGBMClassifier(random_state=seed, n_jobs=1, verbose=-1, **parameters)
+            model = LGBMClassifier(random_state=seed, n_jobs=cores(), verbose=-1, **parameters)
             model.fit(split.train[train], labels[train])
             scores = model.predict_proba(split.train[held_out])[:, 1]
             values.append(float(average_precision(scores, labels[held_out])))
@@ -150,6 +177,7 @@ def fit_autogluon(split: TableSplit, python: str, seconds: float, presets: str |
         np.savez(rows, train=split.train, train_labels=split.train_labels, test=split.test)
         script = Path(__file__).with_name("autogluon_fit.py")
         command = [python, str(script), str(rows), str(scores), "--seconds", str(seconds)]
+        command += ["--cores", str(cores())]
         command += ["--presets", presets] if presets else []
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         result = subprocess.run(

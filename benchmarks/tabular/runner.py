@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import platform
-import resource
 import subprocess
 import sys
 import time
@@ -16,7 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from apmax.metrics import auroc, average_precision
-from benchmarks.tabular.methods import BASELINES, EFFORTS, SAME_TIME, Scored, fit_autogluon, fit_effort, tune_lightgbm
+from benchmarks.tabular.methods import (
+    BASELINES,
+    EFFORTS,
+    SAME_TIME,
+    Scored,
+    cores,
+    cpu_seconds,
+    fit_autogluon,
+    train_by_command,
+    tune_lightgbm,
+)
 from benchmarks.tabular.tables import TableSplit, load_table_split
 
 METHODS = (*EFFORTS, *BASELINES, *SAME_TIME)
@@ -56,7 +65,7 @@ def run(options: RunOptions) -> None:
     lines = read_lines(options.path)
     options.path.parent.mkdir(parents=True, exist_ok=True)
     options.path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    common = {"commit": source_commit(), "versions": package_versions(options.autogluon)}
+    common = {"cores": cores(), "commit": source_commit(), "versions": package_versions(options.autogluon)}
     for resplit in options.resplits:
         for table in options.tables:
             own = {line["method"]: line for line in lines if line["table"] == table and line["resplit"] == resplit}
@@ -90,7 +99,7 @@ def measure(
     labels = split.test_labels
     for name, scores, facts in [
         *((f"member {name}", *found) for name, found in scored.members.items()),
-        (method, scored.scores, {"seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2)} | dict(scored.facts)),
+        (method, scored.scores, {"seconds": seconds, "cpu_seconds": cpu} | dict(scored.facts)),
     ]:
         yield {
             "method": name,
@@ -103,7 +112,7 @@ def measure(
 
 def _fit(split: TableSplit, method: str, seed: int, limit: float | None, autogluon: str | None) -> Scored:
     if method in EFFORTS:
-        return fit_effort(split, method, seed)
+        return train_by_command(split, method, seed)
     if method in BASELINES:
         return BASELINES[method](split, seed)
     assert limit is not None, "checked by the caller"
@@ -123,12 +132,6 @@ def split_facts(split: TableSplit) -> dict[str, int]:
         "test_rows": len(split.test),
         "test_positives": int(split.test_labels.sum()),
     }
-
-
-def cpu_seconds() -> float:
-    """Return the CPU time of this process and of its finished children."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def source_commit() -> str:

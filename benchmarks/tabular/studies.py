@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apmax.blend import fit_blend
+from apmax.blend import METHODS, fit_blend
 from apmax.committee import MEMBERS, Member
 from apmax.committee.members import FoldData
 from apmax.committee.trees import STOPPING_RULES
+from apmax.data import k_fold
 from apmax.metrics import average_precision
 from benchmarks.tabular.crossfits import MemberScores, cached_scores, cross_fit, keep_positives
 from benchmarks.tabular.report import bootstrap_means, markdown_table
@@ -30,6 +31,7 @@ POSITIVES = (10, 30, 100, None)
 """Training positives of the study of stopping rules; None for all."""
 LOG_LOSS_MEMBERS = ("gbdt", "forest", "trees", "linear_ce", "mlp_ce")
 """Members whose scores are log-odds, and might do without alignment."""
+WITHOUT_NETWORKS = tuple(name for name in MEMBERS if not name.startswith("mlp"))
 _SUBSAMPLED = {"bagging_fraction": 0.8, "bagging_freq": 1, "feature_fraction": 0.6}
 
 
@@ -67,24 +69,41 @@ def _boosting(**options: Any) -> Member:
     return replace(MEMBERS["gbdt"], fit=partial(MEMBERS["gbdt"].fit, **options))
 
 
+def _fit_by_inner_folds(data: FoldData, folds: int = 3) -> Any:
+    """Fit gbdt with the number of rounds at which the mean log-loss over inner folds is least."""
+    import lightgbm
+
+    parameters = {"objective": "binary", "learning_rate": 0.05, "seed": data.seed, "deterministic": True}
+    found = lightgbm.cv(
+        parameters | {"force_row_wise": True, "num_threads": 1, "verbosity": -1},
+        lightgbm.Dataset(data.matrix, data.labels),
+        1000,
+        folds=k_fold(data.labels, folds, seed=data.seed),
+        callbacks=[lightgbm.early_stopping(50, verbose=False)],
+    )
+    return MEMBERS["gbdt"].fit(data, rounds=len(found["valid binary_logloss-mean"]))  # type: ignore[call-arg]
+
+
 STOPPING: dict[str, Member] = {
-    "log_loss": _boosting(stop_by="log_loss"),
-    "ap": _boosting(stop_by="ap"),
-    "ap_smoothed": _boosting(stop_by="ap_smoothed"),
-    "log_loss, refit": _boosting(stop_by="log_loss", refit=True),
-    "ap_smoothed, refit": _boosting(stop_by="ap_smoothed", refit=True),
+    "log_loss": _boosting(least_rounds=1, refit=False),
+    "ap": _boosting(stop_by="ap", least_rounds=1, refit=False),
+    "ap_smoothed": _boosting(stop_by="ap_smoothed", least_rounds=1, refit=False),
+    "log_loss, refit": _boosting(least_rounds=1),
+    "log_loss, refit, at least 100 rounds": _boosting(least_rounds=100),
+    "log_loss of 3 inner folds, refit": replace(MEMBERS["gbdt"], fit=_fit_by_inner_folds),
     "100 rounds": _boosting(rounds=100),
-    "300 rounds": _boosting(rounds=300),
+    "200 rounds": _boosting(rounds=200),
 }
 """Stopping rules of gbdt; the first is the base of comparison."""
 BOOSTING: dict[str, Member] = {
-    "gbdt": _boosting(stop_by="log_loss"),
+    "gbdt": MEMBERS["gbdt"],
     "min_child_samples 5": _boosting(parameters={"min_child_samples": 5}),
     "15 leaves": _boosting(parameters={"num_leaves": 15}),
     "sub-sampled": _boosting(parameters=_SUBSAMPLED),
-    "sub-sampled, 300 rounds": _boosting(rounds=300, parameters=_SUBSAMPLED),
+    "learning rate 0.1": _boosting(parameters={"learning_rate": 0.1}),
     "lambda_l2 5": _boosting(parameters={"lambda_l2": 5.0}),
 }
+"""Settings of gbdt with its default stopping."""
 FORESTS: dict[str, Member] = {
     "trees": MEMBERS["trees"],
     "trees, 300": _forest("trees", n_estimators=300),
@@ -189,6 +208,28 @@ def aligned_scores(scores: Mapping[str, MemberScores], labels: _Array) -> Iterat
         yield f"blend, {setting}", blend.score(held_out), blend.score(test)
 
 
+def _run_blends(study: Study, tables: Sequence[str], resplit: int) -> None:
+    """Compare the methods of blending by the number of positives, without networks."""
+    for table in tables:
+        for positives in (10, 30, None):
+            place = {"study": "blends", "table": table, "resplit": resplit, "positives": positives}
+            few = positives is not None and load_table_split(table, resplit).train_labels.sum() <= positives
+            if few or study.has(**place, setting="mean"):
+                continue
+            found = [study.scores(table, resplit, positives, name, MEMBERS[name]) for name in WITHOUT_NETWORKS]
+            split, aligned = found[0][0], [each.aligned(by_fold=True) for _, each in found]
+            held_out, test = (np.stack([each[part] for each in aligned], 1) for part in (0, 1))
+            blends = {name: fit_blend(held_out, split.train_labels, method=name) for name in (*METHODS, "auto")}
+            mean = np.full(len(found), 1 / len(found))
+            for setting, blend in [*blends.items(), ("mean", replace(blends["greedy"], weights=mean))]:
+                study.add(
+                    **place,
+                    setting=setting,
+                    crossfit_ap=float(average_precision(blend.score(held_out), split.train_labels)),
+                    test_ap=float(average_precision(blend.score(test), split.test_labels)),
+                )
+
+
 def grouped_split(seed: int, groups: int = 30, size: int = 200, spread: float = 1.0) -> tuple[TableSplit, _Array]:
     """Return rows of groups that differ in prevalence, new groups for the test, and the group of each training row.
 
@@ -233,9 +274,8 @@ def _run_groups(study: Study, tables: Sequence[str], resplit: int) -> None:  # n
 
 ALL_STUDIES: dict[str, Callable[[Study, Sequence[str], int], None]] = {
     **{name: partial(_run_variants, name=name) for name in VARIANTS},
-    "alignment": partial(
-        _run_alignment, name="alignment", members=[name for name in MEMBERS if not name.startswith("mlp")]
-    ),
+    "alignment": partial(_run_alignment, name="alignment", members=WITHOUT_NETWORKS),
+    "blends": _run_blends,
     "alignment with networks": partial(_run_alignment, name="alignment with networks", members=list(MEMBERS)),
     "groups": _run_groups,
 }
@@ -272,7 +312,8 @@ def _summary_table(name: str, positives: Any, lines: Sequence[Mapping[str, Any]]
         low, high = np.quantile(bootstrap_means(by_table), [0.025, 0.975])
         above = f"{sum(each > 0 for each in by_table)} of {len(tables)}"
         rows.append([setting, *means, f"{np.mean(by_table):+.4f}", f"{low:+.4f} to {high:+.4f}", above])
-    what = {"stopping": f", {positives or 'all'} positives", "groups": f", spread {positives}"}.get(name, "")
+    what = f", {positives or 'all'} positives" if name in ("stopping", "blends") else ""
+    what = f", spread {positives}" if name == "groups" else what
     return f"## {name}{what}\n\n{len(shared)} splits of {len(tables)} tables.\n\n{markdown_table(rows)}"
 
 
@@ -283,4 +324,4 @@ def _base(setting: str, settings: Sequence[str]) -> str:
     if setting.endswith(", by fold"):
         return setting
     plain = setting.split(",")[0]
-    return plain if plain in settings else settings[0]
+    return plain if plain in settings and (plain != setting or plain in MEMBERS) else settings[0]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from apmax import surrogates, validation
 from apmax.exact import pair_sums
+from apmax.exact.kernel import pair_kernel
 from apmax.surrogates import Surrogate
 
 POS, ALL = 0, 1
@@ -238,15 +239,9 @@ def ap_objective(
         )
     if labels.ndim == 2:
         scores, labels = scores.mT, labels.mT
-    positive, negative = (labels == 1).double(), (labels == 0).double()
-    if sample_weight is not None:
-        weight = validation.weights(sample_weight, scores.shape[-1:])
-        weight = validation.rescaled_weights(weight)[0].to(positive)
-        positive, negative = positive * weight, negative * weight
+    positive, negative, _ = _class_weights(labels, sample_weight)
     index = positions_of_positives(positive)
-    if index.shape[-1] == 0:
-        raise ValueError("labels must hold at least one positive (1), got none")
-    total_positive, total_negative = positive.sum(-1, keepdim=True), negative.sum(-1, keepdim=True)
+    total_positive = positive.sum(-1, keepdim=True)
     # Sums of an unbounded surrogate overflow float32 long before the scores do.
     compared = scores.double() if unbounded else scores
     anchors, anchor_weight = compared.gather(-1, index), positive.gather(-1, index)
@@ -256,16 +251,104 @@ def ap_objective(
             f"scores spread over {(compared.max() - compared.min()).item():g}, where surrogate {surrogate.name!r} "
             "overflows: pass scores.sigmoid(), or take 'smooth_step'"
         )
-    # An anchor's pair with itself is known. Where scores lie so far apart that rounding lost it, it is restored; where
-    # an anchor only pads a task with few positives, it keeps 0/0 out of value and gradient.
-    lost = (surrogate.at_zero(margin) * _one_if_zero(anchor_weight) - sums[POS].detach()).clamp_min_(0)
-    sums = sums + torch.stack([lost, torch.zeros_like(lost)])
+    sums = _with_self_pairs(sums, anchor_weight, surrogate.at_zero(margin))
     if share is not None:
-        factors = [share / _one_if_zero(total_positive), (1 - share) / _one_if_zero(total_negative)]
-        sums = sums * torch.stack(factors)
+        sums = sums * _prevalence_factors(positive, negative, share)
     precision = -outer(sums.cumsum(0))
     by_task = (anchor_weight * precision).sum(-1) / _one_if_zero(total_positive[..., 0])
     return -(by_task.sum() / (total_positive > 0).sum()).to(validation.floating(scores).dtype)
+
+
+def ap_newton_terms(
+    scores: Tensor,
+    labels: Tensor,
+    margin: float = 1.0,
+    *,
+    sample_weight: Tensor | None = None,
+    prevalence: float | None = None,
+    damping: float = 0.1,
+    method: str = "auto",
+) -> tuple[Tensor, Tensor]:
+    """Return the gradient and a positive curvature of W₊·P by the scores, (n,) and (n,), for Newton steps of boosting.
+
+    P is `ap_objective` with the surrogate "smooth_step", W₊ the weight of the positives. P is not convex. It changes
+    through the pairs of an anchor and another example, each of which pushes its two scores apart or together, by λ; an
+    example's gradient is the sum of its ±λ, and its curvature
+
+        `h = Σ |λ| / margin + damping·w·W₊/W`,
+
+    with w its weight and W that of all rows: a step `-Σg/Σh` over any set of rows is at most `margin` long. The second
+    term keeps curvatures positive where no pair is within reach. The scores are sorted nowhere, only the positives.
+
+    Args:
+        scores: (n,) or (n, 1).
+        labels: 0/1 of the same shape.
+        margin: Margin of the surrogate.
+        sample_weight: (n,) a weight for every example.
+        prevalence: As in `ap_objective`.
+        damping: The share of W₊ that is added to the curvatures of all rows together; above 0.
+        method: As in `exact.pair_sums`.
+
+    Raises:
+        ValueError: Wrong shapes, labels other than 0/1, non-finite scores, no positive at all.
+
+    >>> gradient, curvature = ap_newton_terms(torch.tensor([0.5, 0.0]), torch.tensor([0.0, 1.0]), damping=0.01)
+    >>> gradient, curvature
+    (tensor([ 0.1322, -0.1322], dtype=torch.float64), tensor([0.1372, 0.1372], dtype=torch.float64))
+    """
+    surrogate = surrogates.get("smooth_step", margin)
+    share = None if prevalence is None else validation.interval("prevalence", prevalence, 0, 1, closed="neither")
+    validation.interval("damping", damping, 0, closed="neither")
+    scores, labels = validation.same_shape(scores.detach(), torch.as_tensor(labels, device=scores.device))
+    if scores.ndim != 1:
+        raise ValueError(f"scores must have shape (n,), got {tuple(scores.shape)}")
+    labels = validation.floating(labels)
+    validation.binary(labels)
+    validation.finite(scores)
+    positive, negative, unit = _class_weights(labels, sample_weight)
+    index = positions_of_positives(positive)
+    scores, anchor_weight = scores.double(), positive[index]
+    kernel = pair_kernel(scores, scores[index], torch.stack([positive, negative]), surrogate, margin, method)
+    sums = _with_self_pairs(kernel.sums(), anchor_weight, surrogate.at_zero(margin))
+    factors = 1.0 if share is None else _prevalence_factors(positive, negative, share)
+    slope = outer_slope((sums * factors).cumsum(0))[1] * anchor_weight * factors
+    gradient, of_anchors = kernel.pull(slope)
+    gradient = gradient.index_add(0, index, of_anchors)
+    pushes, of_anchors = kernel.pull(slope.abs())
+    # An anchor's pair with itself pushes nothing: it is in both parts and cancels in the gradient.
+    own = slope[POS].abs() * anchor_weight / margin
+    pushes = pushes.index_add(0, index, -of_anchors - 2 * own).clamp_min_(0)
+    weight = positive + negative
+    floor = damping * weight * (positive.sum() / weight.sum())
+    return gradient * unit, (pushes / margin + floor) * unit
+
+
+def _class_weights(labels: Tensor, sample_weight: Tensor | None) -> tuple[Tensor, Tensor, float]:
+    """Return the weights of the positives and of the negatives, 0 for other examples, and the unit they are in."""
+    positive, negative, unit = (labels == 1).double(), (labels == 0).double(), 1.0
+    if sample_weight is not None:
+        weight = validation.weights(sample_weight, labels.shape[-1:])
+        weight, unit = validation.rescaled_weights(weight)
+        positive, negative = positive * weight.to(positive), negative * weight.to(negative)
+    if not bool((positive > 0).any()):
+        raise ValueError("labels must hold at least one positive (1), got none")
+    return positive, negative, unit
+
+
+def _with_self_pairs(sums: Tensor, anchor_weight: Tensor, self_pair: float) -> Tensor:
+    """Return pair sums that hold at least each anchor's pair with itself, which is known.
+
+    Where scores lie so far apart that rounding lost it, it is restored; where an anchor only pads a task with few
+    positives, it keeps 0/0 out of value and gradient.
+    """
+    lost = (self_pair * _one_if_zero(anchor_weight) - sums[POS].detach()).clamp_min_(0)
+    return sums + torch.stack([lost, torch.zeros_like(lost)])
+
+
+def _prevalence_factors(positive: Tensor, negative: Tensor, share: float) -> Tensor:
+    """Return the factors of the sums over either class, (2, ..., 1), at which a share of the weight is positive."""
+    totals = [weight.sum(-1, keepdim=True) for weight in (positive, negative)]
+    return torch.stack([share / _one_if_zero(totals[0]), (1 - share) / _one_if_zero(totals[1])])
 
 
 def anchor_shares(weight: Tensor) -> Tensor:

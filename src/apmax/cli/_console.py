@@ -11,12 +11,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from apmax.folders import folder_bytes
+
 if TYPE_CHECKING:
     from apmax.committee import Leaderboard
-    from apmax.workflows import Evaluation, TargetEvaluations
+    from apmax.workflows import Evaluation, JobResult, TargetEvaluations
 
 _SAME_NAME = """
-    augment batch_size by contact_sheet data devices duplicates effort ending ensemble epochs group kind
+    against augment batch_size by contact_sheet data devices duplicates effort ending ensemble epochs group kind
     largest_fragment loss lr member model name num_pos on_error out path positive pretrained probability resume root
     seed share size smiles space split stem target test test_share time time_limit top valid weight width
 """
@@ -46,6 +48,24 @@ def show_notes(facts: Sequence[str], warnings: Sequence[str]) -> None:
     for fact in facts:
         console.print(Text(fact), soft_wrap=True)
     show_warnings(warnings)
+
+
+class Notes:
+    """Facts and warnings about the data, shown when they are found and kept for the report.
+
+    Args:
+        quiet: Show only the warnings.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self.facts: list[str] = []
+        self.warnings: list[str] = []
+
+    def show(self, facts: list[str], warnings: list[str]) -> None:
+        """Show and keep facts and warnings."""
+        self.facts, self.warnings = facts, warnings
+        show_notes([] if self.quiet else facts, warnings)
 
 
 def show_warnings(lines: Sequence[str]) -> None:
@@ -107,6 +127,25 @@ def metrics_table(parts: Mapping[str, TargetEvaluations]) -> Table:
     return table
 
 
+def show_training(result: JobResult, console: Console, *, quiet: bool = False) -> None:
+    """Show the outcome of a training: leaderboard and verdict, or the chosen epoch, and the metrics.
+
+    Args:
+        result: The outcome.
+        console: Where it is shown.
+        quiet: Show only the tables.
+    """
+    console.print()
+    if result.leaderboard is not None:
+        console.print(leaderboard_table(result.leaderboard))
+        console.print()
+    console.print(metrics_table(result.parts))
+    if not quiet:
+        console.print()
+        for line in _result_lines(result):
+            console.print(line, soft_wrap=True)
+
+
 def leaderboard_table(leaderboard: Leaderboard) -> Table:
     """Return a table of a committee's members by cross-fitted AP, with weight and time, and the blend below."""
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
@@ -145,3 +184,24 @@ def set_threads(data_type: Any) -> None:
 
     if data_type.threads is not None and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(data_type.threads)
+
+
+def _result_lines(result: JobResult) -> list[str]:
+    if result.leaderboard is not None:
+        size = folder_bytes(result.folder) / 1e6
+        return [
+            *(f"{note[0].upper()}{note[1:]}." for note in result.leaderboard.notes),
+            *(f"{verdict.sentence[0].upper()}{verdict.sentence[1:]}." for verdict in result.leaderboard.verdicts),
+            f"{result.folder} has {size:.1f} MB.",
+        ]
+    sheets = [f"The best-ranked images: {sheet}" for sheet in result.contact_sheets]
+    return [f"Chosen by validation AP: {_chosen_epochs(result)}.", *sheets]
+
+
+def _chosen_epochs(result: JobResult) -> str:
+    names = {record.stage_number: record.stage for record in result.records}
+    texts = [
+        f"epoch {chosen['epoch']} of stage {chosen['stage'] + 1} ({names.get(chosen['stage'], '')})"
+        for chosen in result.chosen
+    ]
+    return texts[0] if len(texts) == 1 else "; ".join(f"for model {k + 1} {text}" for k, text in enumerate(texts))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import chain, count
 from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from apmax.cli.report import write_training_report
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,48 +22,61 @@ apmax demo --quick"""
 
 
 def demo_command(
-    quick: Annotated[bool, typer.Option("--quick", help="Two cells of each task: a few seconds.")] = False,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the picture and the report.")] = Path("out"),
+    quick: Annotated[bool, typer.Option("--quick", help="A small committee and two cells of each task.")] = False,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for files and pictures.")] = Path("out"),
 ) -> None:
-    """Compare training methods on rare digits and rare tumours, paired over draws of the data (cells).
+    """Train a committee on rare tumours, then compare training methods on rare digits and rare tumours.
 
-    Prints test AP with the paired differences to cross-entropy and their intervals; draws the precision–recall curves
-    and writes a report, an HTML page with the same numbers and a threshold explorer.
+    The comparison is paired over draws of the data (cells): test AP, the differences to cross-entropy with intervals,
+    and the precision–recall curves.
     """
-    import torch
     from rich.progress import track
 
-    from apmax import report
+    from apmax import workflows
     from apmax.cli import _console
-    from apmax.metrics import average_precision, precision_recall_curve
-    from apmax.workflows.demo import DEMO_METHODS, DEMO_TASKS, draw_demo_curves
+    from apmax.data.caching import ordered, worker_processes
+    from apmax.workflows.demo import DEMO_METHODS, DEMO_TASKS, draw_demo_curves, run_demo_cell, write_demo_table
 
-    # The network is so small that a second thread costs more than it brings.
-    torch.set_num_threads(1)
     console = _console.output()
-    results: dict[str, dict[str, list[float]]] = {}
+    train, test = write_demo_table(out)
+    folder = _new_folder(out / "model")
+    console.print(f"$ apmax train {train} --target malignant --test {test} --out {folder}", soft_wrap=True)
+    members = ["gbdt", "linear", "linear_ce"] if quick else []
+    job = {
+        "data": {"train": str(train), "target": "malignant", "test": str(test)},
+        "committee": {"members": members},
+    }
+    notes = _console.Notes()
+    result = workflows.train_job(job, out=folder, progress=True, notify=notes.show)
+    _console.show_training(result, console)
+    page = write_training_report(result, notes)
     curves: dict[str, dict[str, list[Any]]] = {}
-    first: dict[str, report.DemoScores] = {}
     for task_name, task in DEMO_TASKS.items():
-        results[task_name] = {name: [] for name in DEMO_METHODS}
-        curves[task_name] = {name: [] for name in DEMO_METHODS}
-        cells = task.cells(quick)
-        for seed, make in enumerate(
-            track(cells, description=f"Training: {task.title}", console=console, transient=True)
-        ):
-            cell = make()
-            cell_scores = {name: method(cell, seed) for name, method in DEMO_METHODS.items()}
-            first.setdefault(task_name, report.DemoScores(cell.test[1], cell_scores))
-            for name, scores in cell_scores.items():
-                results[task_name][name].append(average_precision(scores, cell.test[1]).item())
-                curves[task_name][name].append(precision_recall_curve(scores, cell.test[1])[:2])
-        console.print(_comparison_table(task.title, task.prevalence, results[task_name]))
+        cells = [(task_name, number, quick) for number in range(len(task.cells(quick)))]
+        found = list(
+            track(
+                ordered(run_demo_cell, cells, workers=worker_processes()),
+                description=f"Training: {task.title}",
+                total=len(cells),
+                console=console,
+                transient=True,
+            )
+        )
+        results = {name: [cell[name][0] for cell in found] for name in DEMO_METHODS}
+        curves[task_name] = {name: [cell[name][1] for cell in found] for name in DEMO_METHODS}
+        console.print(_comparison_table(task.title, task.prevalence, results))
         console.print()
     picture = out / "demo_pr_curves.png"
     draw_demo_curves(picture, curves)
-    report.write_report(report.report_demo(results, first), out / "demo_report.html")
     console.print(f"Precision–recall curves: {picture}", soft_wrap=True)
-    console.print(f"Report: {out / 'demo_report.html'}", soft_wrap=True)
+    if page is not None:
+        console.print(f"Report of the committee: {page}", soft_wrap=True)
+
+
+def _new_folder(path: Path) -> Path:
+    """Return the path, or with a number the first one that does not exist."""
+    numbered = (path.with_name(f"{path.name}-{number}") for number in count(2))
+    return next(each for each in chain([path], numbered) if not each.exists())
 
 
 def _comparison_table(title: str, prevalence: float, results: dict[str, list[float]]) -> Table:

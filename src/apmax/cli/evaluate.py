@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from apmax.cli import _options
+from apmax.cli.report import write_evaluation_report
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -32,6 +33,12 @@ def evaluate_command(
     root: _options.OtherRootOption = None,
     ending: _options.OtherEndingOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    report: Annotated[
+        bool,
+        typer.Option(
+            "--report/--no-report", help="Write DIR/report-DATA.html, a page about the ranking; not with --json."
+        ),
+    ] = True,
     member: _options.MemberOption = None,
     model: _options.OtherModelOption = None,
 ) -> None:
@@ -56,3 +63,8 @@ def evaluate_command(
     for name, result in results.each.items():
         values = "  ".join(f"{k:,}: {value:.3f}" for k, value in result.precision_at.items())
         console.print(f"precision at  {values}{f'  ({name})' if results.several else ''}", soft_wrap=True)
+    if report:
+        options = {"smiles": smiles, "path": path, "root": root, "ending": ending}
+        page = write_evaluation_report(directory, data, member=member, model=model, **options)
+        if page is not None:
+            console.print(f"Report: {page}", soft_wrap=True)

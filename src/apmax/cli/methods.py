@@ -19,6 +19,8 @@ def methods_command() -> None:
     from apmax.cli import _console
     from apmax.losses import LOSSES
     from apmax.surrogates import SURROGATES
+    from apmax.train import MINED_STAGE
+    from apmax.train.config import MINING_DEFAULTS
     from apmax.workflows import DATA_TYPES
 
     console = _console.output()
@@ -33,6 +35,9 @@ def methods_command() -> None:
             if key not in ("labels", "sample_weight", "validate", "num_pos", "prevalence")
         ]
         table.add_row(Text(name, "bold"), " ".join(summary.split()), ", ".join(options))
+    mining = ", ".join(f"{name}={value!r}" for name, value in MINING_DEFAULTS.items())
+    summary = "Cross-entropy on mined negatives, those the model scores highest; the options are the sampler's."
+    table.add_row(Text(MINED_STAGE, "bold"), summary, mining)
     console.print(table)
     console.print("Sums are written with a plus: ap+ce. All but those that say otherwise take `prevalence` too.")
     console.print(f"surrogates: {', '.join(SURROGATES)}")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from apmax.cli import _options
+
+if TYPE_CHECKING:
+    from apmax.cli._console import Notes
+    from apmax.workflows import JobResult
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -16,6 +20,8 @@ apmax report runs/churn
 apmax report runs/churn --by city --by age
 
 apmax report runs/churn --data next_month.csv --by city --out next_month.html
+
+apmax report runs/churn --data next_month.csv --against runs/churn_2024 --out both.html
 
 apmax report runs/active --data confirmed.csv --smiles canonical_smiles --out confirmed.html"""
 
@@ -28,6 +34,9 @@ def report_command(
     ] = None,
     by: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="AP by subgroup of this column. May be repeated.")
+    ] = None,
+    against: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Draw another model's curve on the rows of --data beside.")
     ] = None,
     out: Annotated[
         Path | None,
@@ -51,7 +60,15 @@ def report_command(
 
     _options.allow_local_import(model)
     content = report.report_folder(
-        directory, data=data, by=by or (), model=model, smiles=smiles, path=path, root=root, ending=ending
+        directory,
+        data=data,
+        by=by or (),
+        against=against,
+        model=model,
+        smiles=smiles,
+        path=path,
+        root=root,
+        ending=ending,
     )
     if data is None and by:
         report.save_report(content, directory / report.REPORT_FILE)
@@ -61,3 +78,30 @@ def report_command(
     for target in content.targets:
         console.print(f"{target.name}: {target.verdict[0]}" if len(content.targets) > 1 else target.verdict[0])
     console.print(f"Report: {page}", soft_wrap=True)
+
+
+def write_training_report(result: JobResult, notes: Notes) -> Path | None:
+    """Write the report of a training into its folder; the training is done, so that what fails here is a warning."""
+    from apmax import report
+    from apmax.cli import _console
+
+    try:
+        content = report.report_training(result, facts=notes.facts, warnings=notes.warnings)
+        return report.store_report(result.folder, content)
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        _console.show_warnings([f"there is no report: {error}"])
+        return None
+
+
+def write_evaluation_report(directory: Path, data: Path, **options: Any) -> Path | None:
+    """Write the report on other rows into a model's folder; the metrics are shown, so that what fails is a warning."""
+    from apmax import report
+    from apmax.cli import _console
+
+    page = directory / report.page_name(data)
+    try:
+        report.write_report(report.report_folder(directory, data=data, **options), page)
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        _console.show_warnings([f"there is no report: {error}"])
+        return None
+    return page

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from apmax.cli._options import COMMITTEE, DATA, SPLITTING, TRAINING, JobOptions, parse_duration, with_job_options
-from apmax.folders import check_free, folder_bytes, is_first_process
-
-if TYPE_CHECKING:
-    from apmax.workflows import JobResult
+from apmax.cli.report import write_training_report
+from apmax.folders import check_free, is_first_process
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -128,63 +126,19 @@ def train_command(
         job["committee"] = {**job.get("committee", {}), **given}
     plan = workflows.plan_training(job, overrides, options.folders)
     _console.set_threads(workflows.DATA_TYPES[plan.data.kind])
-    notes: dict[str, list[str]] = {}
-
-    def notify(facts: list[str], warnings: list[str]) -> None:
-        notes.update(facts=facts, warnings=warnings)
-        _console.show_notes([] if quiet else facts, warnings)
-
+    notes = _console.Notes(quiet=quiet)
     result = workflows.train_job(
-        plan, out=out, resume=resume, progress="epochs" if verbose else not quiet, notify=notify
+        plan, out=out, resume=resume, progress="epochs" if verbose else not quiet, notify=notes.show
     )
     if not is_first_process():
         return
     _console.show_warnings(result.warnings)
     console = _console.output()
-    console.print()
-    if result.leaderboard is not None:
-        console.print(_console.leaderboard_table(result.leaderboard))
-        console.print()
-    console.print(_console.metrics_table(result.parts))
-    page = _write_report(result, notes) if report else None
+    _console.show_training(result, console, quiet=quiet)
+    page = write_training_report(result, notes) if report else None
     if not quiet:
-        console.print()
-        for line in _result_lines(result):
-            console.print(line, soft_wrap=True)
-        targets = plan.data.targets
-        sorting = f"--by {targets[0]} --sort" if len(targets) > 1 else "--sort"
         if page is not None:
             console.print(f"Report: {page}", soft_wrap=True)
+        targets = plan.data.targets
+        sorting = f"--by {targets[0]} --sort" if len(targets) > 1 else "--sort"
         console.print(f"To rank new rows: apmax predict {out} DATA {sorting} --out ranked.csv", soft_wrap=True)
-
-
-def _write_report(result: JobResult, notes: dict[str, list[str]]) -> Path | None:
-    """Write the report into the folder; the training is done, so that what fails here is a warning."""
-    from apmax import report
-    from apmax.cli import _console
-
-    try:
-        return report.store_report(result.folder, report.report_training(result, **notes))
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        _console.show_warnings([f"there is no report: {error}"])
-        return None
-
-
-def _result_lines(result: JobResult) -> list[str]:
-    if result.leaderboard is not None:
-        size = folder_bytes(result.folder) / 1e6
-        return [
-            *(f"{verdict.sentence[0].upper()}{verdict.sentence[1:]}." for verdict in result.leaderboard.verdicts),
-            f"{result.folder} has {size:.1f} MB.",
-        ]
-    sheets = [f"The best-ranked images: {sheet}" for sheet in result.contact_sheets]
-    return [f"Chosen by validation AP: {_chosen_epochs(result)}.", *sheets]
-
-
-def _chosen_epochs(result: JobResult) -> str:
-    names = {record.stage_number: record.stage for record in result.records}
-    texts = [
-        f"epoch {chosen['epoch']} of stage {chosen['stage'] + 1} ({names.get(chosen['stage'], '')})"
-        for chosen in result.chosen
-    ]
-    return texts[0] if len(texts) == 1 else "; ".join(f"for model {k + 1} {text}" for k, text in enumerate(texts))

@@ -21,7 +21,7 @@ from torch.utils.data import Dataset, TensorDataset
 from apmax.committee.linear import column_moments
 from apmax.data import RobustScale, split_stratified
 from apmax.models.tables import build_table_model
-from apmax.train import Data, Optimizer, Record, Run, Sampler, Stage, fit, table_recipe
+from apmax.train import MINED_STAGE, Data, Optimizer, Record, Run, Sampler, Stage, fit, mined_stage, table_recipe
 
 _Array = NDArray[np.float64]
 _RowNumbers = NDArray[np.int64]
@@ -183,13 +183,15 @@ def solver_stages(
     )
     if loss == "ce":
         return (first,)
+    if loss == MINED_STAGE:
+        return first, mined_stage(second)
     return (first, second if loss == "ap" else dataclasses.replace(second, loss=loss, name=""))
 
 
 def feasible_stage(stage: Any, rows: int, positives: int) -> Any:
     """Return the stage with at most `positives` positives in a batch, and at least one negative."""
     sampler = getattr(stage, "sampler", None)
-    if not isinstance(sampler, Sampler) or sampler.name != "positive":
+    if not isinstance(sampler, Sampler) or not sampler.has_positives:
         return stage
     size = min(sampler.batch_size, rows)
     num_pos = min(sampler.num_pos, positives, max(1, size - 1))

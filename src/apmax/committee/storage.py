@@ -12,6 +12,7 @@ manifest.json                   checksums of all files that loading needs, writt
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import math
 import os
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from apmax.blend import Blend
 from apmax.committee.crossfit import Committee, FoldModels
@@ -42,8 +44,10 @@ def save_result(folder: Path, result: FitResult, member: Member) -> None:
     """Write a fitted member and its held-out scores; the scores last, so that their presence says "finished"."""
     path = folder / _member_file(result.task.name, result.task.fold, member.suffix)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, result.model.to_bytes())
-    write_atomic(path.with_suffix(".scores.npz"), npz_content(scores=result.scores, seconds=np.array(result.seconds)))
+    content = result.model.to_bytes()
+    write_atomic(path, content)
+    scores = npz_content(scores=result.scores, seconds=np.array(result.seconds), sha256=_digest(content))
+    write_atomic(path.with_suffix(".scores.npz"), scores)
 
 
 def load_results(folder: Path, members: Mapping[str, Member], folds: int) -> dict[tuple[int, str], FitResult]:
@@ -53,13 +57,20 @@ def load_results(folder: Path, members: Mapping[str, Member], folds: int) -> dic
         for fold in (*range(folds), FINAL):
             path = folder / _member_file(name, fold, member.suffix)
             try:
-                arrays = read_npz(path.with_suffix(".scores.npz"), ("scores", "seconds"))
+                arrays = read_npz(path.with_suffix(".scores.npz"), ("scores", "seconds", "sha256"))
+                content = path.read_bytes()
+                if not np.array_equal(arrays["sha256"], _digest(content)):
+                    continue
                 assert member.read is not None
-                model = member.read(path.read_bytes())
+                model = member.read(content)
             except (OSError, ValueError):
                 continue
             found[fold, name] = FitResult(FitTask(fold, name), model, arrays["scores"], float(arrays["seconds"]))
     return found
+
+
+def _digest(content: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(hashlib.sha256(content).digest(), np.uint8)
 
 
 def save_committee(folder: str | os.PathLike[str], committee: Committee) -> None:

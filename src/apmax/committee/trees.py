@@ -18,7 +18,9 @@ from apmax.data.archives import npz_content, read_npz
 from apmax.metrics import average_precision
 
 _Array = NDArray[np.float64]
-_MOST_ROUNDS, _PATIENCE, _ROUNDS_WITHOUT_STOPPING = 1000, 50, 100
+_MOST_ROUNDS, _PATIENCE = 1000, 50
+# With few positives held-out rows stop too early; this many rounds rank better (docs/committee.md, "Evidence").
+_LEAST_ROUNDS = 100
 _LEARNING_RATE = 0.05
 _SMOOTHED_ROUNDS = 21
 
@@ -78,7 +80,8 @@ def fit_boosting(
     seed: int,
     rounds: int | None = None,
     stop_by: str = "log_loss",
-    refit: bool = False,
+    least_rounds: int = _LEAST_ROUNDS,
+    refit: bool = True,
     parameters: Mapping[str, Any] | None = None,
 ) -> Boosting:
     """Fit gradient boosting by log-loss, stopped by held-out rows.
@@ -88,10 +91,11 @@ def fit_boosting(
         labels: (n,) of 0/1.
         sample_weight: (n,) positive.
         sizes: Per column 0 for numbers, else the number of codes.
-        stopping: Rows to fit and rows to stop by; None for a fixed number of rounds on all rows.
+        stopping: Rows to fit and rows to stop by; None for `least_rounds` on all rows.
         seed: Seed of LightGBM.
         rounds: A fixed number of rounds on all rows instead of stopping.
         stop_by: One of `STOPPING_RULES`.
+        least_rounds: The least number of rounds, whatever the held-out rows say.
         refit: Whether to fit all rows again with the number of rounds that the stopping found.
         parameters: Parameters of LightGBM that replace ours.
     """
@@ -127,18 +131,18 @@ def fit_boosting(
             train,
             _MOST_ROUNDS,
             valid_sets=[dataset(stopping[1], train)],
-            feval=None if stop_by == "log_loss" else _running_average_precision(smoothed),
+            feval=None if stop_by == "log_loss" else running_average_precision(smoothed),
             callbacks=[lightgbm.early_stopping(_PATIENCE, verbose=False)],
         )
         # The mean of the last rounds belongs to the one in their middle.
-        rounds = max(1, booster.best_iteration - smoothed // 2)
+        rounds = max(least_rounds, booster.best_iteration - smoothed // 2)
         if not refit:
             return Boosting.from_bytes(booster.model_to_string(num_iteration=rounds).encode())
-    booster = lightgbm.train(chosen, dataset(slice(None)), rounds or _ROUNDS_WITHOUT_STOPPING)
+    booster = lightgbm.train(chosen, dataset(slice(None)), rounds or least_rounds)
     return Boosting.from_bytes(booster.model_to_string().encode())
 
 
-def _running_average_precision(rounds: int) -> Callable[[_Array, Any], tuple[str, float, bool]]:
+def running_average_precision(rounds: int) -> Callable[[_Array, Any], tuple[str, float, bool]]:
     """Return an evaluation function of LightGBM: the mean average precision of the last `rounds` rounds."""
     values: list[float] = []
 

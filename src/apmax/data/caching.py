@@ -67,8 +67,9 @@ def _atomic_folder(folder: Path) -> Iterator[Path]:
 
 
 def worker_processes() -> int:
-    """Return the number of processes that read molecules and images: one for each processor, at most 8."""
-    return min(os.cpu_count() or 1, 8)
+    """Return the number of processes for parallel work: one for each processor that this one may use, at most 8."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(available, 8)
 
 
 def ordered(function: Callable[[In], Out], items: Iterable[In], *, workers: int = 1) -> Iterator[Out]:

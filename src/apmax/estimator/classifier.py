@@ -19,7 +19,7 @@ from apmax.estimator.base import RankingClassifier
 from apmax.estimator.loss_choice import CANDIDATES, choose_loss
 from apmax.losses import LOSSES
 from apmax.surrogates import SURROGATES
-from apmax.train import fit_platt, predict
+from apmax.train import MINED_STAGE, fit_platt, predict
 
 _Array = NDArray[np.float64]
 SOLVERS = ("exact", "adam", "sgd")
@@ -58,8 +58,9 @@ class APClassifier(RankingClassifier):
 
     Args:
         solver: "exact", "adam" or "sgd".
-        loss: Any of `LOSSES` with "adam" and "sgd"; "ap" or "ce" with "exact". "auto" chooses "ce" or "ap", whichever
-            has the better average precision in an inner cross-validation.
+        loss: Any of `LOSSES`, or "ce_mined" (cross-entropy on mined negatives) with "adam" and "sgd"; "ap" or "ce"
+            with "exact". "auto" chooses "ce" or "ap", whichever has the better average precision in an inner
+            cross-validation.
         pos_label: The class whose average precision is maximised; None for the last of `classes_`.
         l2: "exact": strength of the L2 penalty.
         surrogate: "exact": the surrogate of P, a name in `SURROGATES` without kinks.
@@ -193,7 +194,7 @@ class APClassifier(RankingClassifier):
 
     def _check_parameters(self) -> None:
         validation.choice("solver", self.solver, SOLVERS)
-        validation.choice("loss", self.loss, [*LOSSES, "auto"])
+        validation.choice("loss", self.loss, [*LOSSES, MINED_STAGE, "auto"])
         validation.choice("surrogate", self.surrogate, SURROGATES)
         for name in ("l2", "margin", "tol"):
             validation.interval(name, getattr(self, name), 0, closed="neither")

@@ -2,6 +2,6 @@
 
 from apmax.lazy import lazy_attributes
 
-__all__ = ["lightning"]
+__all__ = ["boosting", "lightgbm", "lightning", "xgboost"]
 
 __getattr__, __dir__ = lazy_attributes(__name__, __all__)

@@ -18,14 +18,12 @@ from apmax.report.content import (
     load_report,
     save_report,
 )
-from apmax.report.demonstration import DemoScores, report_demo
 from apmax.report.folder import (
     attach_tables,
     page_name,
     read_configuration,
     report_folder,
     report_training,
-    score_source,
     store_report,
 )
 from apmax.report.importance import permutation_importance
@@ -36,7 +34,6 @@ __all__ = [
     "REPORT_FILE",
     "REPORT_PAGE",
     "Contender",
-    "DemoScores",
     "Example",
     "ExampleTable",
     "Importance",
@@ -57,12 +54,10 @@ __all__ = [
     "read_configuration",
     "read_learning_curves",
     "render_report",
-    "report_demo",
     "report_folder",
     "report_training",
     "save_report",
     "score_part",
-    "score_source",
     "store_report",
     "subgroup_table",
     "write_report",

@@ -69,7 +69,7 @@ def _same_labels(model: SavedModel, part: ScoredRows, table: Any) -> bool:
     return bool(differs.mean() <= (0.05 if model.job.data.kind == "molecules" else 0))
 
 
-def score_source(model: SavedModel, source: RowSource) -> tuple[ScoredRows, list[str]]:
+def _score_file(model: SavedModel, source: RowSource) -> tuple[ScoredRows, list[str]]:
     """Return the labelled rows of a file with the model's scores, and warnings about them.
 
     Args:
@@ -99,6 +99,8 @@ def report_folder(
     *,
     data: str | os.PathLike[str] | None = None,
     by: Sequence[str] = (),
+    against: str | os.PathLike[str] | None = None,
+    member: str | None = None,
     model: Any = None,
     **options: Any,
 ) -> ReportData:
@@ -111,6 +113,8 @@ def report_folder(
         folder: The folder.
         data: Other labelled rows to report on.
         by: Columns of subgroups.
+        against: The folder of another model of the same targets, whose curve on `data` is drawn beside.
+        member: The member of a committee that scores `data` alone.
         model: The builder of a network of your own, as in `load_model`.
         **options: Differences of `data` from the training data, as in `SavedModel.score`.
 
@@ -118,24 +122,30 @@ def report_folder(
         FileNotFoundError: There is no trained model, or no such file.
         ValueError: A file is damaged, there is no such column, or the rows have no positive or no negative one.
     """
+    if against is not None and data is None:
+        raise ValueError("against: the rows to compare on are needed: name their file (data=FILE)")
     place = Path(folder)
     stored = None
     with suppress(FileNotFoundError, ValueError):  # of another version: it is collected anew
         stored = load_report(place / REPORT_FILE)
     if stored is not None and data is None and not by:
         return stored
-    saved = load_model(place, model=model)
+    saved = load_model(place, model=model).with_member(member)
     before = {} if stored is None else {"facts": stored.facts, "warnings": stored.warnings}
     if data is not None:
         reader, source = saved.open(data, **options)
-        part, warnings = score_source(reader, source)
+        part, warnings = _score_file(reader, source)
         title = f"{place.resolve().name} on {source.path.name}"
+        others = (
+            {} if against is None else {Path(against).resolve().name: [_score_other(saved, against, data, options)]}
+        )
         return collect_report(
             saved,
             [part],
             title=title,
             by=by,
             readers={part.part: reader},
+            others=others,
             warnings=warnings,
             configuration=read_configuration(place),
         )
@@ -151,6 +161,19 @@ def report_folder(
         configuration=read_configuration(place),
         **content,
     )
+
+
+def _score_other(
+    model: SavedModel, folder: str | os.PathLike[str], data: str | os.PathLike[str], options: Mapping[str, Any]
+) -> ScoredRows:
+    """Return the scores of another model, its targets in the order of the first."""
+    other = load_model(folder)
+    if set(other.targets.each) != set(model.targets.each):
+        raise ValueError(f"against: {folder} has other targets than {', '.join(map(repr, model.targets.names))}")
+    known = {name: value for name, value in options.items() if name in other.data_type.reading_options}
+    part, _ = _score_file(*other.open(data, **known))
+    order = [other.targets.names.index(name) for name in model.targets.names]
+    return replace(part, scores=part.scores[:, order], labels=part.labels[:, order])
 
 
 def report_training(result: JobResult, *, facts: Sequence[str] = (), warnings: Sequence[str] = ()) -> ReportData:

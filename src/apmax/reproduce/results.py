@@ -12,7 +12,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-RESULTS_FILE, HISTORIES_FILE = "results.jsonl", "histories.jsonl"
+RESULTS_FILE, HISTORIES_FILE, TEST_SCORES_FILE = "results.jsonl", "histories.jsonl", "test-scores.jsonl"
 _POLL_SECONDS = 0.01
 
 
@@ -44,17 +44,31 @@ class Results:
         """Return the result of a run, or None."""
         return self.lines.get(key)
 
-    def add(self, line: dict[str, Any], history: dict[str, Any] | None = None) -> None:
-        """Append a result, and the history of its epochs if given; both are on the disk when this returns."""
+    def add(
+        self, line: dict[str, Any], history: dict[str, Any] | None = None, scores: dict[str, Any] | None = None
+    ) -> None:
+        """Append a result, and the history of its epochs and its test scores if given.
+
+        All are on the disk when this returns.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
-        if history is not None:
-            append_line(self.folder / HISTORIES_FILE, history)
+        for name, more in ((HISTORIES_FILE, history), (TEST_SCORES_FILE, scores)):
+            if more is not None:
+                append_line(self.folder / name, more)
         append_line(self.folder / RESULTS_FILE, line)
         self.refresh()
 
     def histories(self) -> dict[str, dict[str, Any]]:
-        """Return the histories of epochs by key, for the runs that have one; an incomplete last line is left out."""
-        path = self.folder / HISTORIES_FILE
+        """Return the histories of epochs by key, for the runs that have one."""
+        return self._lines_by_key(HISTORIES_FILE)
+
+    def test_scores(self) -> dict[str, dict[str, Any]]:
+        """Return the lines of test scores by key, for the runs that have one."""
+        return self._lines_by_key(TEST_SCORES_FILE)
+
+    def _lines_by_key(self, name: str) -> dict[str, dict[str, Any]]:
+        """Return the lines of a file by key; an incomplete last line is left out."""
+        path = self.folder / name
         if not path.exists():
             return {}
         with path.open("rb") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from apmax import metrics
@@ -329,6 +331,43 @@ def read_scores(folder: Path) -> dict[str, Tensor]:
     """Return the validation and test scores of a finished run."""
     with np.load(folder / SCORES_FILE, allow_pickle=False) as file:
         return {name: torch.from_numpy(file[name]) for name in file.files}
+
+
+def fold_scores(trial: Trial, workspace: Workspace) -> dict[str, Any] | None:
+    """Return the test scores of a finished run on a fold of a cross-validation, or None for another run.
+
+    The test parts of all folds together are the data set, so that their scores can be ranked as one. `location` and
+    `scale` are mean and standard deviation of the validation scores, which make the folds' scores comparable.
+    """
+    from apmax.data.molecules.sets import FOLDS
+
+    if trial.split not in FOLDS:
+        return None
+    scores = {part: _column(values).double() for part, values in read_scores(workspace.run_folder(trial)).items()}
+    labels = _column(load_trial_data(trial, workspace.data_dir).test.labels)
+    return {
+        "key": trial.key,
+        **trial.coordinates,
+        "location": round(float(scores["valid"].mean()), 6),
+        "scale": round(float(scores["valid"].std(correction=0)), 6),
+        "labels": "".join("1" if label == 1 else "0" for label in labels.tolist()),
+        "scores": encode_scores(scores["test"].numpy()),
+        **workspace.origin,
+    }
+
+
+def encode_scores(scores: NDArray[np.float64]) -> str:
+    """Return scores as text: 32-bit floating-point numbers, the lowest byte first, in base 64.
+
+    >>> decode_scores(encode_scores(np.array([0.5, -2.0]))).tolist()
+    [0.5, -2.0]
+    """
+    return base64.b64encode(scores.astype("<f4").tobytes()).decode()
+
+
+def decode_scores(text: str) -> NDArray[np.float64]:
+    """Return the scores of `encode_scores`."""
+    return np.frombuffer(base64.b64decode(text), dtype="<f4").astype(np.float64)
 
 
 def is_missing_files(trial: Trial, workspace: Workspace, *, weights: bool) -> bool:

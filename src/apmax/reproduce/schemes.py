@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from apmax.reproduce.released import ReleasedStage
-from apmax.train import RECIPES, ExactHead, Optimizer, Sampler, Schedule, Stage
+from apmax.train import MINED_STAGE, RECIPES, ExactHead, Optimizer, Sampler, Schedule, Stage
 
 Settings = dict[str, Any]
 """All settings of a run by name; `options` are the arguments of its loss."""
@@ -111,6 +111,13 @@ def _joint_ce(settings: Settings, loss: str | None) -> Stages:
     """Return the default recipe with cross-entropy alone in its joint stage, so that only the loss differs."""
     first, second = _recipe(settings, loss)
     return first, Stage(**{**vars(second), "loss": {"ce": 1.0}})
+
+
+@_scheme("mined")
+def _mined(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001
+    """Return the default recipe with cross-entropy on mined negatives as its second stage."""
+    options = {**settings["recipe"], **settings["mining"]}
+    return RECIPES[MINED_STAGE](batch_size=settings["batch_size"], **options)
 
 
 @_scheme("averaged")

@@ -21,6 +21,7 @@ from apmax.reproduce.run import (
     Workspace,
     diverged_line,
     epoch_history,
+    fold_scores,
     is_missing_files,
     is_traced,
     remove_unneeded_files,
@@ -249,7 +250,8 @@ def run_claimed(trial: Trial, results: Results, workspace: Workspace, *, report:
         results.refresh()
         # A command with another work folder does not see our claims, and may have finished the same run first.
         if results.get(trial.key) is None:
-            results.add(line, epoch_history(trial, workspace))
+            scores = fold_scores(trial, workspace) if line["test"] is not None else None
+            results.add(line, epoch_history(trial, workspace), scores)
         remove_unneeded_files(trial, workspace)
     return True
 

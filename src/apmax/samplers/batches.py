@@ -64,11 +64,15 @@ class EpochSampler(Sampler[list[int]], ABC):
         epoch, first = self.epoch, self._first
         # Now and not at the end: otherwise a loop that always breaks early would get the same batches every epoch.
         self.epoch, self._first = epoch + 1, 0
+        yield from self._blocks(epoch, first, len(self))
+
+    def _blocks(self, epoch: int, first: int, last: int) -> Iterator[list[int]]:
+        """Yield this process's share of the batches from `first` to before `last`."""
         batches = self._draw(epoch)
         # Enough batches at a time for vectorised work, few enough for small lists.
         step = max(1, 2**16 // self.batch_size)
-        for start in range(first, len(self), step):
-            yield from batches(start, min(start + step, len(self)))
+        for start in range(first, last, step):
+            yield from batches(start, min(start + step, last))
 
     def _share(self, positives: RowArray, negatives: RowArray) -> list[list[int]]:
         joined = np.concatenate([positives, negatives], axis=1)
@@ -145,8 +149,7 @@ class PositiveBatchSampler(EpochSampler):
     def _draw(self, epoch: int) -> Callable[[int, int], list[list[int]]]:
         full = self.batch_size - self.num_pos
         order = np.random.default_rng([self.seed, NEGATIVES, epoch]).permutation(self._negatives)
-        draws = BalancedDraws(len(self._positives), self.num_pos, [self.seed, POSITIVES, epoch])
-        draws.start_with_surplus(len(self), epoch, self.seed)
+        draws = self._positive_draws(epoch)
 
         def batches(start: int, stop: int) -> list[list[int]]:
             positives = self._positives[draws.rows(start, stop)]
@@ -157,6 +160,11 @@ class PositiveBatchSampler(EpochSampler):
             return block
 
         return batches
+
+    def _positive_draws(self, epoch: int) -> BalancedDraws:
+        draws = BalancedDraws(len(self._positives), self.num_pos, [self.seed, POSITIVES, epoch])
+        draws.start_with_surplus(len(self), epoch, self.seed)
+        return draws
 
 
 class MultiTaskBatchSampler(EpochSampler):

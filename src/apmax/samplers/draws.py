@@ -12,7 +12,7 @@ RowArray = NDArray[Any]
 """Whole numbers: rows of a data set or items of a class, in the narrowest type that holds them."""
 
 # The second words of a generator's key, so that no two uses of one seed share random numbers.
-POSITIVES, NEGATIVES, SURPLUS, SURPLUS_ORDER = range(4)
+POSITIVES, NEGATIVES, SURPLUS, SURPLUS_ORDER, POOL, MINED = range(6)
 
 
 class BalancedDraws:

@@ -27,7 +27,7 @@ from apmax.train.data import Data
 from apmax.train.display import format_record
 from apmax.train.errors import CheckpointError, DivergedError, NotWrittenError, Terminated
 from apmax.train.loop import epochs
-from apmax.train.recipes import RECIPES, sized_recipe, table_recipe
+from apmax.train.recipes import MINED_STAGE, RECIPES, mined_stage, sized_recipe, table_recipe
 from apmax.train.records import EpochMetrics, Record, compute_metrics, nan_to_none
 from apmax.train.run_directory import read_records
 from apmax.train.scoring import predict
@@ -44,6 +44,7 @@ from apmax.train.toml import (
 )
 
 __all__ = [
+    "MINED_STAGE",
     "RECIPES",
     "CheckpointError",
     "Checkpoints",
@@ -75,6 +76,7 @@ __all__ = [
     "format_toml",
     "is_first_process",
     "load_checkpoint",
+    "mined_stage",
     "nan_to_none",
     "parse_literal",
     "parse_toml",

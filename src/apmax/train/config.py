@@ -15,7 +15,9 @@ from apmax.surrogates import SURROGATES
 
 OPTIMIZERS = ("sgd", "adam", "adamw", "paper_adam")
 SCHEDULES = ("constant", "step", "cosine")
-SAMPLERS = ("shuffle", "positive")
+SAMPLERS = ("shuffle", "positive", "mined")
+MINING_DEFAULTS: dict[str, Any] = {"hard": 0.25, "rounds": 4, "pool": 2**16}
+"""Values of the fields of `Sampler` that only the sampler "mined" has; in others they are None."""
 LARGEST_BATCH, LARGEST_OPTION, LARGEST_WINDOW = 10**7, 10**6, 10**6
 """Upper limits of numbers by which memory grows: those of a job file of unknown origin are refused before that."""
 COUNTS = {
@@ -222,19 +224,49 @@ class Schedule(ConfigTable):
 
 @dataclass(frozen=True)
 class Sampler(ConfigTable):
-    """The batch sampler: `shuffle`, or `positive` with `num_pos` positives in each batch. Sizes are global."""
+    """The batch sampler. Sizes are global.
+
+    Args:
+        name: "shuffle", "positive" with `num_pos` positives in each batch, or "mined": the same with hard negatives,
+            those that the model scores highest.
+        batch_size: Rows in a batch.
+        num_pos: Positives among them, unless the sampler is "shuffle".
+        hard: "mined": share of the scored negatives that batches draw from, the highest scores; by default 0.25.
+        rounds: "mined": times an epoch at which negatives are scored; by default 4.
+        pool: "mined": largest number of negatives that are scored in a round; by default 65,536.
+    """
 
     name: str = "shuffle"
     batch_size: int = 64
     num_pos: int = 4
+    hard: float | None = None
+    rounds: int | None = None
+    pool: int | None = None
+
+    _floats = ("hard",)
 
     def check(self) -> None:
-        """Raise for an unknown sampler and for batches without room for negatives."""
+        """Raise for an unknown sampler, batches without room for negatives, and options of another sampler."""
         validation.choice("sampler.name", self.name, SAMPLERS)
         _bounded("sampler.batch_size", self.batch_size, 1, LARGEST_BATCH)
         _bounded("sampler.num_pos", self.num_pos, 1, LARGEST_BATCH)
-        if self.name == "positive" and self.num_pos >= self.batch_size:
+        if self.has_positives and self.num_pos >= self.batch_size:
             raise ValueError(f"sampler.num_pos must be below batch_size {self.batch_size}, got {self.num_pos}")
+        for name, default in MINING_DEFAULTS.items():
+            value = getattr(self, name)
+            if self.name == "mined":
+                self._set(name, default if value is None else value)
+            elif value is not None:
+                raise ValueError(f"sampler.{name} belongs to the sampler 'mined', got {self.name!r}")
+        if self.name == "mined":
+            validation.interval("sampler.hard", self.hard, 0, 1, closed="right")
+            _bounded("sampler.rounds", self.rounds, 1, LARGEST_OPTION)
+            _bounded("sampler.pool", self.pool, 1, LARGEST_BATCH)
+
+    @property
+    def has_positives(self) -> bool:
+        """Whether every batch has `num_pos` positives."""
+        return self.name != "shuffle"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, Subset, TensorDataset, default_collate
 
 from apmax import validation
-from apmax.samplers import MultiTaskBatchSampler, PositiveBatchSampler, labels_of
+from apmax.samplers import MinedBatchSampler, MultiTaskBatchSampler, PositiveBatchSampler, labels_of
 from apmax.train.randomness import mix_seed, seed_example
 
 
@@ -131,7 +131,7 @@ class ShuffledBatches(Sampler[list[int]]):
             yield rows[self.rank :: self.world_size].tolist()
 
 
-BatchSampler = PositiveBatchSampler | MultiTaskBatchSampler | ShuffledBatches
+BatchSampler = PositiveBatchSampler | MinedBatchSampler | MultiTaskBatchSampler | ShuffledBatches
 
 
 def load_batches(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from apmax.losses import PAPER_OPTIONS
 from apmax.train.config import Optimizer, Sampler, Schedule, Stage
+
+MINED_STAGE = "ce_mined"
+"""Name of cross-entropy on mined negatives among losses, recipes and stages."""
 
 
 def default_recipe(
@@ -96,7 +100,74 @@ def paper_recipe(
     return first, second
 
 
-RECIPES: dict[str, Callable[..., tuple[Stage, ...]]] = {"default": default_recipe, "paper": paper_recipe}
+def mined_stage(
+    stage: Stage, *, hard: float | None = None, rounds: int | None = None, pool: int | None = None
+) -> Stage:
+    """Return the stage with cross-entropy on mined negatives in place of its loss and sampler.
+
+    Epochs, optimiser, schedule and batch sizes stay. The loss takes the batch as it is: hard negatives are no sample of
+    the negatives, whose share could be corrected.
+
+    Args:
+        stage: A stage of gradient steps.
+        hard: As in `Sampler`; so are `rounds` and `pool`.
+        rounds: See `hard`.
+        pool: See `hard`.
+
+    >>> stage = mined_stage(default_recipe()[1], hard=0.1)
+    >>> stage.name, stage.loss, stage.sampler.name, stage.sampler.hard
+    ('ce_mined', {'ce': 1.0}, 'mined', 0.1)
+    """
+    sampler = Sampler(
+        name="mined",
+        batch_size=stage.sampler.batch_size,
+        num_pos=stage.sampler.num_pos,
+        hard=hard,
+        rounds=rounds,
+        pool=pool,
+    )
+    return dataclasses.replace(stage, loss={"ce": 1.0}, options={}, sampler=sampler, name=MINED_STAGE)
+
+
+def mined_recipe(
+    *,
+    lr: float = 1e-3,
+    epochs: int = 20,
+    joint_epochs: int = 3,
+    batch_size: int = 128,
+    num_pos: int = 16,
+    hard: float | None = None,
+    rounds: int | None = None,
+    pool: int | None = None,
+    ema: float = 0.999,
+    weight_decay: float = 0.0,
+    optimizer: str = "adam",
+    patience: int | None = None,
+) -> tuple[Stage, ...]:
+    """Return the default recipe with `mined_stage` as second stage: only its loss and its negatives differ.
+
+    >>> [(stage.name, stage.epochs, stage.sampler.name) for stage in mined_recipe(epochs=15)]
+    [('ce', 15, 'shuffle'), ('ce_mined', 3, 'mined')]
+    """
+    first, second = default_recipe(
+        lr=lr,
+        epochs=epochs,
+        joint_epochs=joint_epochs,
+        batch_size=batch_size,
+        num_pos=num_pos,
+        ema=ema,
+        weight_decay=weight_decay,
+        optimizer=optimizer,
+        patience=patience,
+    )
+    return first, mined_stage(second, hard=hard, rounds=rounds, pool=pool)
+
+
+RECIPES: dict[str, Callable[..., tuple[Stage, ...]]] = {
+    "default": default_recipe,
+    "paper": paper_recipe,
+    MINED_STAGE: mined_recipe,
+}
 
 
 def sized_recipe(

@@ -6,7 +6,7 @@ import bisect
 import inspect
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -17,8 +17,8 @@ from apmax import metrics, optim
 from apmax.distributed import Gathered
 from apmax.losses import LOSSES, Loss, WeightedLoss
 from apmax.losses.pointwise import Pointwise
-from apmax.samplers import MultiTaskBatchSampler, PositiveBatchSampler
-from apmax.train.config import Optimizer, Sampler, Schedule, Stage
+from apmax.samplers import MinedBatchSampler, MultiTaskBatchSampler, PositiveBatchSampler
+from apmax.train.config import MINING_DEFAULTS, Optimizer, Sampler, Schedule, Stage
 from apmax.train.data import BatchSampler, ShuffledBatches, has_positive, load_batches
 from apmax.train.errors import DivergedError
 from apmax.train.randomness import mix_seed, seed_torch
@@ -69,15 +69,16 @@ def build_loss(stage: Stage, labels: Tensor, sample_weight: Tensor | None = None
 
     With plain shuffling a batch is an unbiased sample, and many batches have no positives: class means over the
     batches that have some would be biased. So the losses that are sums over examples get `prevalence="batch"` then,
-    unless the stage's options set `prevalence`. Batches are not validated, unless the options set `validate`: labels
+    unless the stage's options set `prevalence`. Mined negatives are no sample of the negatives, so with them every loss
+    takes the batch as it is. Batches are not validated, unless the options set `validate`: labels
     and rows were checked once, and the trainer checks scores and loss itself. A loss that accepts `num_pos` gets the
     number of positives that the sampler puts into every batch.
     """
-    fixed_num_pos = stage.sampler.name == "positive" and labels.ndim == 1
+    fixed_num_pos = stage.sampler.has_positives and labels.ndim == 1
     options: dict[str, dict[str, Any]] = {}
     for name in stage.weights:
         options[name] = {"validate": False, **stage.options.get(name, {})}
-        if stage.sampler.name == "shuffle" and issubclass(LOSSES[name], Pointwise):
+        if stage.sampler.name == "mined" or (stage.sampler.name == "shuffle" and issubclass(LOSSES[name], Pointwise)):
             options[name].setdefault("prevalence", "batch")
         if fixed_num_pos and "num_pos" in inspect.signature(LOSSES[name]).parameters:
             options[name].setdefault("num_pos", stage.sampler.num_pos)
@@ -93,6 +94,11 @@ def build_sampler(config: Sampler, labels: Tensor, *, seed: int, rank: int, worl
     share = {"seed": seed, "rank": rank, "world_size": world_size}
     if config.name == "shuffle":
         return ShuffledBatches(len(labels), config.batch_size, **share)
+    if config.name == "mined":
+        if labels.ndim == 2:
+            raise ValueError(f"the sampler 'mined' is for one task, got labels of {labels.shape[1]}; use 'positive'")
+        mining = {name: getattr(config, name) for name in MINING_DEFAULTS}
+        return MinedBatchSampler(labels, config.batch_size, num_pos=config.num_pos, **mining, **share)
     kind = PositiveBatchSampler if labels.ndim == 1 else MultiTaskBatchSampler
     return kind(labels, batch_size=config.batch_size, num_pos=config.num_pos, **share)
 
@@ -179,24 +185,10 @@ def train_epoch(run_state: RunState, state: StageState, stage: Stage, gradient: 
     """Train an epoch, or the rest of a resumed one, evaluate it and return its record."""
     started = time.monotonic() - state.seconds
     epoch = len(run_state.records)
-    gradient.module.train()
-    for module in gradient.frozen:
-        module.eval()
     gradient.loss.train()
     gradient.loss.set_epoch(state.epoch)
-    gradient.sampler.set_position(epoch, state.batch)
-    run_state.before_loading()
-    loader = load_batches(
-        run_state.data.train,
-        gradient.sampler,
-        seed=run_state.run.seed,
-        epoch=epoch,
-        workers=run_state.run.workers,
-        collate=run_state.data.collate,
-        pin=run_state.device.type == "cuda",
-    )
     batches = len(gradient.sampler)
-    for inputs, rows in loader:
+    for inputs, rows in _remaining_batches(run_state, state, gradient, epoch):
         seed_torch(mix_seed(run_state.run.seed, epoch, state.batch, run_state.rank), run_state.device)
         factor = lr_factor(stage.schedule, state.epoch + state.batch / batches, stage.epochs)
         for group, lr in zip(gradient.optimizer.param_groups, gradient.base_lr, strict=True):
@@ -210,6 +202,39 @@ def train_epoch(run_state: RunState, state: StageState, stage: Stage, gradient: 
     record = _finish_epoch(run_state, state, stage, gradient, started)
     run_state.add_record(record)
     return record
+
+
+def _remaining_batches(
+    run_state: RunState, state: StageState, gradient: GradientState, epoch: int
+) -> Iterator[tuple[Any, Tensor]]:
+    """Yield (input, rows) of the batches from `state.batch`, which the caller advances, to the end of the epoch.
+
+    A sampler of mined negatives yields the batches of one round; before each, negatives are scored.
+    """
+    sampler = gradient.sampler
+    while state.batch < len(sampler):
+        if isinstance(sampler, MinedBatchSampler) and sampler.starts_round(state.batch):
+            _mine_negatives(run_state, gradient.module, sampler, epoch, state.batch)
+        gradient.module.train()
+        for module in gradient.frozen:
+            module.eval()
+        sampler.set_position(epoch, state.batch)
+        run_state.before_loading()
+        yield from load_batches(
+            run_state.data.train,
+            sampler,
+            seed=run_state.run.seed,
+            epoch=epoch,
+            workers=run_state.run.workers,
+            collate=run_state.data.collate,
+            pin=run_state.device.type == "cuda",
+        )
+
+
+def _mine_negatives(run_state: RunState, module: nn.Module, sampler: MinedBatchSampler, epoch: int, batch: int) -> None:
+    """Score the pool of the round that begins with `batch`; the sampler keeps the rows of the highest scores."""
+    pool = sampler.pool_rows(epoch, batch)
+    sampler.mine(pool, _score_split(run_state, module, run_state.data.train, pool))
 
 
 def _train_step(run_state: RunState, state: StageState, gradient: GradientState, inputs: object, rows: Tensor) -> None:
@@ -296,20 +321,25 @@ def _evaluate_split(run_state: RunState, module: nn.Module, split: str) -> Epoch
     weight = run_state.weight if split == "train" else run_state.valid_weight
     if labels is None:
         return None
-    rows = padded_rows(len(labels), rank=run_state.rank, world_size=run_state.world_size)
+    scores = _score_split(run_state, module, dataset, torch.arange(len(labels)))
+    return _metrics_if_positive(run_state, scores, labels, weight)
+
+
+def _score_split(run_state: RunState, module: nn.Module, dataset: Any, rows: Tensor) -> Tensor:
+    """Return the scores of these rows of a dataset, each computed by one of the processes, the same on all of them."""
+    share = padded_rows(len(rows), rank=run_state.rank, world_size=run_state.world_size)
     run_state.before_loading()
     scores = score_rows(
         module,
         dataset,
-        rows,
+        rows[share].tolist(),
         batch_size=run_state.run.eval_batch_size,
         seed=run_state.run.seed,
         device=run_state.device,
         workers=run_state.run.workers,
         collate=run_state.data.collate,
     )
-    scores = restore_row_order(run_state.gather(scores).unflatten(0, (run_state.world_size, -1)), len(labels))
-    return _metrics_if_positive(run_state, scores, labels, weight)
+    return restore_row_order(run_state.gather(scores).unflatten(0, (run_state.world_size, -1)), len(rows))
 
 
 def _metrics_if_positive(

@@ -20,6 +20,7 @@ from apmax import extras
 from apmax.exact.stream import gather_ragged
 from apmax.losses import Loss
 from apmax.optim import Proximal
+from apmax.samplers import MinedBatchSampler
 from apmax.train.checkpoints import CheckpointSchedule, CheckpointWriter, encode_checkpoint
 from apmax.train.config import ExactHead, Run, Stage
 from apmax.train.data import BatchSampler, Data
@@ -94,6 +95,7 @@ class GradientState:
             "optimizer": self.optimizer.state_dict(),
             "average": None if self.average is None else self.average.state_dict(),
             "proximal": None if self.proximal is None else self.proximal.state_dict(),
+            "mined": self.sampler.mined if isinstance(self.sampler, MinedBatchSampler) else None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -104,6 +106,8 @@ class GradientState:
             self.average.load_state_dict(state["average"])
         if self.proximal is not None:
             self.proximal.load_state_dict(state["proximal"])
+        if isinstance(self.sampler, MinedBatchSampler):
+            self.sampler.mined = state["mined"]
 
 
 @dataclass

@@ -1,4 +1,7 @@
-"""Demonstration: five training methods on rare digits and rare tumours, compared on paired draws of the data."""
+"""Demonstration: a committee on rare tumours, and training methods compared on rare digits and rare tumours.
+
+Every method is tuned on validation rows over `RATES` (logistic regression over as many penalties).
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,24 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from apmax import extras
+from apmax.folders import write_atomic
 from apmax.functional import ap_objective
 from apmax.losses import APLoss, CrossEntropyLoss, Loss
-from apmax.metrics import average_precision
+from apmax.metrics import average_precision, precision_recall_curve
 from apmax.samplers import PositiveBatchSampler
 from apmax.train import RECIPES, Run, fit, predict
 
 CUTS = ((0.0, 0.4), (0.4, 0.6), (0.6, 1.0))
 """Training, validation and test part of each class."""
-BATCH_SIZE, NUM_POS, STEPS, VALIDATE_EVERY, LR = 64, 4, 500, 20, 3e-3
+BATCH_SIZE, NUM_POS, STEPS, VALIDATE_EVERY = 64, 4, 500, 20
+RATES = (1e-3, 3e-3, 1e-2, 3e-2)
+"""Learning rates among which validation AP chooses, for every network."""
+PENALTIES = (1e-2, 1e-1, 1.0, 10.0)
+"""Inverse strengths of the L2 penalty among which validation AP chooses, for logistic regression."""
 
 FeaturesAndLabels = tuple[Tensor, Tensor]
+Curve = tuple[Tensor, Tensor]
+"""Precision and recall."""
 StepLoss = Callable[[nn.Module], Tensor]
 
 
@@ -79,14 +89,14 @@ def _standardise(cell: DemoCell) -> DemoCell:
 
 
 def _digit_cells(quick: bool) -> list[Callable[[], DemoCell]]:
-    """Return the cells of each digit against the rest, two draws of each."""
+    """Return the cells of each digit against the rest."""
     images, digits = extras.load("sklearn.datasets", "sklearn").load_digits(return_X_y=True)
     features = torch.tensor(images, dtype=torch.float32) / 16
 
     def cell(digit: int, seed: int) -> Callable[[], DemoCell]:
         return lambda: draw_cell(features, torch.tensor(digits == digit), 0.02, seed=1000 * seed + digit)
 
-    return [cell(digit, seed) for seed in range(1 if quick else 2) for digit in range(2 if quick else 10)]
+    return [cell(digit, 0) for digit in range(2 if quick else 10)]
 
 
 def _tumour_cells(quick: bool) -> list[Callable[[], DemoCell]]:
@@ -153,16 +163,24 @@ def _sampled_steps(loss_class: type[Loss]) -> Callable[[DemoCell, int], Iterator
     return steps
 
 
-DemoMethod = Callable[[DemoCell, int], Tensor]
-"""Trains on a cell by a seed, and returns the test scores."""
+@dataclass(frozen=True)
+class DemoFit:
+    """A fitted model: its validation AP and its test scores."""
+
+    valid_ap: float
+    test_scores: Tensor
+
+
+DemoMethod = Callable[[DemoCell, int, float], DemoFit]
+"""Trains on a cell by a seed and a learning rate (or penalty)."""
 
 
 def _train_by_steps(method: Callable[[DemoCell, int], Iterator[StepLoss]]) -> DemoMethod:
     """Return a method that takes `STEPS` steps of Adam and keeps the network with the best validation AP."""
 
-    def scores(cell: DemoCell, seed: int) -> Tensor:
+    def train(cell: DemoCell, seed: int, rate: float) -> DemoFit:
         model = demo_network(cell, seed)
-        optimizer = torch.optim.Adam(model.parameters(), lr=LR)
+        optimizer = torch.optim.Adam(model.parameters(), lr=rate)
         steps, best, chosen = method(cell, seed), -1.0, model
         for number in range(1, STEPS + 1):
             optimizer.zero_grad()
@@ -174,36 +192,87 @@ def _train_by_steps(method: Callable[[DemoCell, int], Iterator[StepLoss]]) -> De
                 if ap > best:
                     best, chosen = ap, copy.deepcopy(model)
         with torch.no_grad():
-            result: Tensor = chosen(cell.test[0])[:, 0]
-        return result
+            return DemoFit(best, chosen(cell.test[0])[:, 0])
 
-    return scores
+    return train
 
 
-def _train_default_recipe(cell: DemoCell, seed: int) -> Tensor:
+def _train_default_recipe(cell: DemoCell, seed: int, rate: float) -> DemoFit:
     """Train by the default recipe: cross-entropy, then AP + CE for a quarter of the steps."""
     negatives = int((cell.train[1] == 0).sum())
     joint = max(1, STEPS // 4 // math.ceil(negatives / (BATCH_SIZE - NUM_POS)))
     epochs = max(1, STEPS * 3 // 4 // math.ceil(len(cell.train[1]) / BATCH_SIZE))
     stages = RECIPES["default"](
-        lr=LR, epochs=epochs, joint_epochs=joint, batch_size=BATCH_SIZE, num_pos=NUM_POS, ema=0.99
+        lr=rate, epochs=epochs, joint_epochs=joint, batch_size=BATCH_SIZE, num_pos=NUM_POS, ema=0.99
     )
     data = TensorDataset(*cell.train), TensorDataset(*cell.valid)
-    result = fit(demo_network(cell, seed), data, Run(stages=stages, seed=seed, accelerator="cpu"))
-    return predict(result.model, TensorDataset(cell.test[0]))
+    model = fit(demo_network(cell, seed), data, Run(stages=stages, seed=seed, accelerator="cpu")).model
+    valid = average_precision(predict(model, TensorDataset(cell.valid[0])), cell.valid[1]).item()
+    return DemoFit(valid, predict(model, TensorDataset(cell.test[0])))
 
 
-BASE_METHOD, DEFAULT_METHOD = "cross-entropy", "default recipe"
-DEMO_METHODS: dict[str, DemoMethod] = {
-    BASE_METHOD: _train_by_steps(_shuffled_steps),
-    "… with the sampler": _train_by_steps(_sampled_steps(CrossEntropyLoss)),
-    "exact AP objective": _train_by_steps(_exact_steps),
-    "APLoss (SOAP)": _train_by_steps(_sampled_steps(APLoss)),
-    DEFAULT_METHOD: _train_default_recipe,
+def _fit_logistic_regression(cell: DemoCell, seed: int, penalty: float) -> DemoFit:  # noqa: ARG001 - deterministic
+    regression = extras.load("sklearn.linear_model", "sklearn").LogisticRegression(C=penalty, max_iter=2000)
+    regression.fit(*(part.numpy() for part in cell.train))
+    valid, test = (torch.from_numpy(regression.decision_function(part[0].numpy())) for part in (cell.valid, cell.test))
+    return DemoFit(average_precision(valid, cell.valid[1]).item(), test)
+
+
+BASE_METHOD = "cross-entropy"
+DEMO_METHODS: dict[str, tuple[DemoMethod, tuple[float, ...]]] = {
+    BASE_METHOD: (_train_by_steps(_shuffled_steps), RATES),
+    "… with the sampler": (_train_by_steps(_sampled_steps(CrossEntropyLoss)), RATES),
+    "exact AP objective": (_train_by_steps(_exact_steps), RATES),
+    "APLoss (SOAP)": (_train_by_steps(_sampled_steps(APLoss)), RATES),
+    "default recipe": (_train_default_recipe, RATES),
+    "logistic regression": (_fit_logistic_regression, PENALTIES),
 }
-"""All methods begin with the same weights, take the same number of steps and are chosen by validation AP."""
+"""Methods and the grid of each. Networks begin with the same weights and take the same number of steps."""
 
-Curve = tuple[Tensor, Tensor]
+
+def tuned_scores(name: str, cell: DemoCell, seed: int) -> Tensor:
+    """Return the test scores of a method with the learning rate (or penalty) of the best validation AP."""
+    method, grid = DEMO_METHODS[name]
+    return max((method(cell, seed, value) for value in grid), key=lambda each: each.valid_ap).test_scores
+
+
+def run_demo_cell(place: tuple[str, int, bool]) -> dict[str, tuple[float, Curve]]:
+    """Return test AP and (precision, recall) of every method on a cell.
+
+    Args:
+        place: The task, the number of the cell, and whether there are few of them.
+    """
+    task, number, quick = place
+    # The network is so small that a second thread costs more than it brings.
+    torch.set_num_threads(1)
+    cell = DEMO_TASKS[task].cells(quick)[number]()
+    scores = {name: tuned_scores(name, cell, number) for name in DEMO_METHODS}
+    return {
+        name: (average_precision(own, cell.test[1]).item(), precision_recall_curve(own, cell.test[1])[:2])
+        for name, own in scores.items()
+    }
+
+
+def write_demo_table(folder: Path) -> tuple[Path, Path]:
+    """Write tumours, 5 % of them malignant, as csv files for training and for the test, and return their paths."""
+    source = extras.load("sklearn.datasets", "sklearn").load_breast_cancer()
+    cell = draw_cell(
+        torch.tensor(source.data, dtype=torch.float32),
+        torch.tensor(source.target == 0),
+        DEMO_TASKS["tumours"].prevalence,
+        seed=0,
+    )
+    names = [name.replace(" ", "_") for name in source.feature_names]
+    folder.mkdir(parents=True, exist_ok=True)
+    files = folder / "tumours.csv", folder / "tumours_test.csv"
+    for file, parts in zip(files, ((cell.train, cell.valid), (cell.test,)), strict=True):
+        lines = [
+            ",".join([*(f"{value:.6g}" for value in row), "yes" if label else "no"])
+            for features, labels in parts
+            for row, label in zip(features.tolist(), labels.tolist(), strict=True)
+        ]
+        write_atomic(file, "\n".join([",".join([*names, "malignant"]), *lines, ""]).encode())
+    return files
 
 
 def draw_demo_curves(path: Path, curves: Mapping[str, Mapping[str, Sequence[Curve]]]) -> None:

@@ -10,7 +10,18 @@ from typing import Any
 
 from apmax import validation
 from apmax.losses import LOSSES
-from apmax.train import Optimizer, Sampler, Schedule, Stage, check_known_key, parse_literal
+from apmax.train import (
+    MINED_STAGE,
+    Optimizer,
+    Sampler,
+    Schedule,
+    Stage,
+    check_known_key,
+    mined_stage,
+    parse_literal,
+    stage_from_table,
+    stage_to_table,
+)
 
 STAGE_PARTS = {"optimizer": Optimizer, "sampler": Sampler, "schedule": Schedule}
 CROSS_ENTROPY = "ce"
@@ -21,8 +32,8 @@ class Overrides:
     """Settings that replace those of a job's table or the defaults; None keeps them.
 
     Args:
-        loss: Loss of the last stage, names of `LOSSES` joined by "+". With the default stages, "ce" gives one stage,
-            and any other loss follows a stage of cross-entropy.
+        loss: Loss of the last stage, names of `LOSSES` joined by "+", or "ce_mined": cross-entropy on mined negatives.
+            With the default stages, "ce" gives one stage, and any other loss follows a stage of cross-entropy.
         epochs: Epochs of the last stage.
         batch_size: Batch size of every stage.
         num_pos: Positives per batch, in the stages whose sampler has them.
@@ -95,7 +106,7 @@ def override_run(run: Mapping[str, Any], overrides: Overrides) -> dict[str, Any]
     for stage in gradient:
         if overrides.batch_size is not None:
             stage["sampler"]["batch_size"] = overrides.batch_size
-        if overrides.num_pos is not None and stage["sampler"]["name"] == "positive":
+        if overrides.num_pos is not None and stage["sampler"]["name"] != "shuffle":
             stage["sampler"]["num_pos"] = overrides.num_pos
     for keys, value in overrides.settings_of("run"):
         set_at_path(table, ["stage", *keys[1:]] if keys[0] == "stages" else keys, value)
@@ -130,7 +141,14 @@ def set_at_path(table: dict[str, Any], keys: list[str], value: Any) -> None:
 
 
 def _with_loss(stages: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
-    names = [validation.choice("loss", name.strip(), LOSSES) for name in text.split("+")]
+    if text.strip() == MINED_STAGE:
+        stage = stage_from_table(stages[-1])
+        if not isinstance(stage, Stage):
+            raise ValueError(f"loss {MINED_STAGE} needs a stage of gradient steps, the last one is {stage.name!r}")
+        return [*stages[:-1], stage_to_table(mined_stage(stage))]
+    names = [validation.choice("loss", name.strip(), [*LOSSES, MINED_STAGE]) for name in text.split("+")]
+    if MINED_STAGE in names:
+        raise ValueError(f"loss {MINED_STAGE} cannot be part of a sum, got {text!r}")
     loss = dict.fromkeys(names, 1.0)
     if names == [CROSS_ENTROPY]:
         kept = [stage for stage in stages if list(stage.get("loss", {})) == [CROSS_ENTROPY]]

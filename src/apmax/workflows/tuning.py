@@ -24,6 +24,8 @@ STAGE_SPACE: SearchSpace = {"lr": (1e-5, 1e-4, 1e-3, 1e-2), "weight_decay": (1e-
 """The paper's grids for every method."""
 SAMPLER_SPACE: SearchSpace = {"num_pos": (1, 2, 3, 4, 5)}
 """The paper's grid for samplers that take a number of positives."""
+MINING_SPACE: SearchSpace = {"hard": (0.1, 0.25, 0.5)}
+"""Our grid for mined negatives."""
 LOSS_SPACES: dict[str, SearchSpace] = {
     "ce": {},
     "cb_ce": {"beta": (0.9, 0.99, 0.999, 0.9999)},
@@ -57,7 +59,9 @@ def default_space(run: Run) -> SearchSpace:
     if not stages:
         raise ValueError("the run has no stage of gradient steps to tune")
     number, stage = stages[-1]
-    own = {**STAGE_SPACE, **(SAMPLER_SPACE if stage.sampler.name == "positive" else {})}
+    own = {**STAGE_SPACE, **(SAMPLER_SPACE if stage.sampler.has_positives else {})}
+    if stage.sampler.name == "mined":
+        own |= MINING_SPACE
     space = {f"stages.{number}.{key}": values for key, values in own.items()}
     for loss in stage.weights:
         space |= {f"stages.{number}.options.{loss}.{key}": values for key, values in LOSS_SPACES[loss].items()}

@@ -1,6 +1,7 @@
 """Pages about results: summaries, tables, sentences and figures, and the files that hold them."""
 
 from apmax.reproduce.pages.figures import has_figure
+from apmax.reproduce.pages.power import cell_powers, pooled_methods, pooled_table, power_table
 from apmax.reproduce.pages.render import escape_markdown, file_stem, markdown_table, write_item_files
 from apmax.reproduce.pages.summary import (
     Histories,
@@ -18,6 +19,7 @@ __all__ = [
     "MethodSummary",
     "ResultTable",
     "base_table",
+    "cell_powers",
     "cell_table",
     "compare_with_base",
     "escape_markdown",
@@ -26,6 +28,9 @@ __all__ = [
     "markdown_table",
     "opening_lines",
     "overview_table",
+    "pooled_methods",
+    "pooled_table",
+    "power_table",
     "summarise_item",
     "table_notes",
     "write_item_files",

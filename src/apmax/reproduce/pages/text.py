@@ -53,11 +53,11 @@ def difference_text(paired: Paired | None) -> str:
     """
     if paired is None:
         return ""
-    ends = "one pair" if math.isnan(paired.low) else f"{_signed(paired.low)} to {_signed(paired.high)}"
-    return f"{_signed(paired.difference)} ({ends})"
+    ends = "one pair" if math.isnan(paired.low) else f"{signed_text(paired.low)} to {signed_text(paired.high)}"
+    return f"{signed_text(paired.difference)} ({ends})"
 
 
-def _signed(number: float) -> str:
+def signed_text(number: float) -> str:
     """Return a number with its sign, a negative one with the minus sign U+2212."""
     return f"{number:+.4f}".replace("-", "−")
 

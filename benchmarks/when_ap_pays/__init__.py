@@ -1,0 +1,1 @@
+"""Controlled study of when training by average precision pays, on problems of known distribution."""
