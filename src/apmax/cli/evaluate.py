@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from apmax.cli import _options
+from apmax.cli.report import write_evaluation_report
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -37,6 +38,12 @@ def evaluate_command(
         Path | None, typer.Option(metavar="FOLDER", help="Compare with another model on the same rows.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    report: Annotated[
+        bool,
+        typer.Option(
+            "--report/--no-report", help="Write DIR/report-DATA.html, a page about the ranking; not with --json."
+        ),
+    ] = True,
     member: _options.MemberOption = None,
     model: _options.OtherModelOption = None,
 ) -> None:
@@ -71,6 +78,8 @@ def evaluate_command(
             console.print(
                 _console.difference_line(difference, names, target if len(comparison.differences) > 1 else "")
             )
+        if report:
+            _show_report(directory, data, member=member, model=model, against=against, **options)
         return
     results, warnings = workflows.evaluate_source(saved, source)
     _console.show_warnings([*workflows.ignored_files_warning(source), *warnings])
@@ -83,3 +92,13 @@ def evaluate_command(
         if results.several:
             console.print(name)
         console.print(_console.early_recognition_table(result))
+    if report:
+        _show_report(directory, data, member=member, model=model, **options)
+
+
+def _show_report(directory: Path, data: Path, **options: Any) -> None:
+    from apmax.cli import _console
+
+    page = write_evaluation_report(directory, data, **options)
+    if page is not None:
+        _console.output().print(f"Report: {page}", soft_wrap=True)
