@@ -130,7 +130,9 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
     """Yield a Markdown table: mean test AP by log-loss, and the paired difference of each other objective to it."""
     values = {(line["table"], line["resplit"], line["objective"]): line["test"] for line in lines}
-    others = [name for name in OBJECTIVES if name != BASE and any(name == line["objective"] for line in lines)]
+    # An objective has a column once it has every resplit of the tables that log-loss has.
+    cells_of = {name: {key[:2] for key in values if key[2] == name} for name in OBJECTIVES}
+    others = [name for name in OBJECTIVES if name != BASE and cells_of[name] >= cells_of[BASE]]
     yield f"| table | resplits | {BASE} | {' | '.join(others)} |"
     yield "|---|---|---|" + "---|" * len(others)
     means: dict[str, list[float]] = {name: [] for name in others}
@@ -140,10 +142,7 @@ def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
             continue
         cells = [f"{np.mean(list(base.values())):.3f}"]
         for name in others:
-            gain = np.array([values[table, r, name] - value for r, value in base.items() if (table, r, name) in values])
-            if len(gain) < len(base):
-                cells.append("")
-                continue
+            gain = np.array([values[table, r, name] - value for r, value in base.items()])
             means[name].append(float(gain.mean()))
             error = f" ± {gain.std(ddof=1) / len(gain) ** 0.5:.3f}" if len(gain) > 1 else ""
             cells.append(f"{gain.mean():+.3f}{error}")

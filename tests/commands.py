@@ -9,7 +9,8 @@ SHORT_MOLECULES = [
     "--set", "stages.0.epochs=2", "--epochs", "1", "--set", "accelerator=cpu", "--set", "model.hidden=8", "--no-report",
 ]  # fmt: skip
 SHORT_IMAGES = [
-    "--set", "stages.0.epochs=1", "--epochs", 1, "--batch-size", 16, "--width", 2, "--set", "accelerator=cpu",
+    "--set", "stages.0.epochs=1", "--epochs", 1, "--batch-size", 16, "--width", 2, "--ensemble", 1,
+    "--set", "accelerator=cpu",
     "--no-report",
 ]  # fmt: skip
 

@@ -125,6 +125,21 @@ class TestRunner:
         with pytest.raises(SystemExit, match="as long as standard"):
             runner.run(runner.RunOptions(["thyroid"], [0], ["lightgbm_tuned"], tmp_path / "other.jsonl"))
 
+    def test_a_method_that_fails_leaves_its_error_and_the_others_run(self, tmp_path, data, monkeypatch):
+        def fit(split: TableSplit, method: str, *rest: object) -> Scored:
+            if method == "lightgbm":
+                raise RuntimeError("too little time")
+            return Scored(split.test[:, 0])
+
+        monkeypatch.setattr(runner, "_fit", fit)
+        options = self.options(tmp_path, ("lightgbm", "extra_trees"))
+        runner.run(options)
+        lines = runner.read_lines(options.path)
+        assert [("error" in line, line["method"]) for line in lines[:2]] == [(True, "lightgbm"), (False, "extra_trees")]
+        assert "lightgbm" not in table_means(lines)
+        page = write_report("Title", [*lines, {**lines[1], "resplit": 2}], ["thyroid"])
+        assert "Failed, and left out: lightgbm on thyroid, resplit 0; lightgbm on thyroid, resplit 1." in page
+
     def test_a_line_that_was_cut_off_is_run_again(self, tmp_path, data, fitted):
         options = self.options(tmp_path, ("lightgbm",))
         runner.run(options)

@@ -108,7 +108,7 @@ def test_evaluate_agrees_with_scikit_learn(client_folder, tmp_path, capsys):
     assert result["ap"]["estimate"] == pytest.approx(average_precision_score(labels, scores), abs=1e-9)
     assert result["auroc"]["estimate"] == pytest.approx(roc_auc_score(labels, scores), abs=1e-9)
     best = np.argsort(scores)[::-1][:10]
-    assert result["precision_at"]["10"] == pytest.approx(np.mean(np.array(labels)[best]))
+    assert result["precision_at"]["10"]["estimate"] == pytest.approx(np.mean(np.array(labels)[best]))
     assert result["no_skill"] == np.mean(labels)
 
 

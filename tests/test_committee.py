@@ -410,14 +410,15 @@ class TestBoosting:
     def test_held_out_rows_stop_it_and_all_rows_are_fitted_again(self, rule):
         stopped = self.fit(stop_by=rule, least_rounds=1, refit=False)
         again = self.fit(stop_by=rule, least_rounds=1)
-        assert again.rounds == stopped.rounds < 1000
+        assert again.rounds == stopped.rounds
+        assert stopped.rounds[0] < 1000
         assert again.text != stopped.text
-        assert again.text == self.fit(rounds=stopped.rounds).text
+        assert again.text == self.fit(rounds=stopped.rounds[0]).text
 
     def test_it_has_the_least_number_of_rounds(self):
-        found = self.fit(least_rounds=1).rounds
-        assert self.fit(least_rounds=found + 7).rounds == found + 7
-        assert self.fit(least_rounds=found - 1).rounds == found
+        (found,) = self.fit(least_rounds=1).rounds
+        assert self.fit(least_rounds=found + 7).rounds == (found + 7,)
+        assert self.fit(least_rounds=found - 1).rounds == (found,)
 
     def test_smoothed_average_precision_is_the_mean_of_the_last_rounds(self):
         rng = np.random.default_rng(0)

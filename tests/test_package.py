@@ -44,6 +44,8 @@ LAYERS = [
     "committee",
     "estimator",
     "workflows",
+    "decide",
+    "plot",
     "report",
     "reproduce",
     "cli",

@@ -83,6 +83,9 @@ def write_report(title: str, lines: Sequence[_Line], tables: Sequence[str]) -> s
         parts.append(_difference_table(means, own, [*COMPARED, *(m for m in means if m not in COMPARED and m != own)]))
     parts.append("## Cost\n\nMean over splits; the methods of equal time get the wall-clock time of standard.")
     parts.append(_cost_table(lines, alone))
+    failed = [f"{line['method']} on {line['table']}, resplit {line['resplit']}" for line in lines if "error" in line]
+    if failed:
+        parts.append(f"Failed, and left out: {'; '.join(failed)}.")
     return "\n\n".join(parts) + "\n"
 
 
@@ -127,7 +130,7 @@ def _difference_table(means: Mapping[str, Mapping[str, float]], own: str, others
 def _cost_table(lines: Sequence[_Line], methods: Sequence[str]) -> str:
     rows = [["method", "seconds", "CPU seconds"]]
     for method in methods:
-        own = [line for line in lines if line["method"] == method]
+        own = [line for line in lines if line["method"] == method and "error" not in line]
         rows.append([method, *(f"{np.mean([line[key] for line in own]):.1f}" for key in ("seconds", "cpu_seconds"))])
     return markdown_table(rows)
 

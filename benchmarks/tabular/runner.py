@@ -83,18 +83,21 @@ def run(options: RunOptions) -> None:
                         entry = place | line | common | {"finished": f"{datetime.datetime.now():%Y-%m-%d %H:%M}"}
                         own[entry["method"]] = entry
                         file.write(json.dumps(entry) + "\n")
-                print(
-                    f"{table} {resplit} {method}: AP {own[method]['ap']:.4f}, {own[method]['seconds']:.0f} s",
-                    flush=True,
-                )
+                done = own[method]
+                found = f"AP {done['ap']:.4f}" if "ap" in done else done["error"]
+                print(f"{table} {resplit} {method}: {found}, {done['seconds']:.0f} s", flush=True)
 
 
 def measure(
     split: TableSplit, method: str, seed: int, limit: float | None, autogluon: str | None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the line of a method, and one for each of its members."""
+    """Yield the line of a method, and one for each of its members; a method that fails gets a line with its error."""
     cpu, started = cpu_seconds(), time.monotonic()
-    scored = _fit(split, method, seed, limit, autogluon)
+    try:
+        scored = _fit(split, method, seed, limit, autogluon)
+    except RuntimeError as error:
+        yield {"method": method, "error": str(error)[-300:], "limit": limit, "seconds": time.monotonic() - started}
+        return
     seconds, cpu = time.monotonic() - started, cpu_seconds() - cpu
     labels = split.test_labels
     for name, scores, facts in [

@@ -93,6 +93,14 @@ def train_command(
     ensemble: Annotated[
         int | None, typer.Option(min=1, metavar="K", help="Average K models.", rich_help_panel=TRAINING)
     ] = None,
+    head: Annotated[
+        str | None,
+        typer.Option(
+            metavar="exact|only",
+            help="Re-train the last layer by the exact objective: at the end, or as the only training.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
     devices: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Processes or GPUs.", rich_help_panel=TRAINING)
     ] = None,
@@ -118,7 +126,7 @@ def train_command(
 
     if quiet and verbose:
         raise typer.BadParameter("--quiet and --verbose exclude each other")
-    overrides = options.overrides(num_pos=num_pos, lr=lr, ensemble=ensemble, devices=devices)
+    overrides = options.overrides(num_pos=num_pos, lr=lr, ensemble=ensemble, head=head, devices=devices)
     job = options.job_table(test=test, test_share=test_share)
     committee = {"effort": effort, "members": member, "time_limit": parse_duration(time_limit)}
     given = {name: value for name, value in committee.items() if value is not None}
