@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -222,7 +222,7 @@ def one_hot(matrix: Matrix, sizes: Sequence[int]) -> Matrix:
     return written_out
 
 
-def _fit_gbdt(data: FoldData, **options: Any) -> Boosting:
+def _fit_gbdt(data: FoldData, *, parameters: Mapping[str, Any] | None = None, **options: Any) -> Boosting:
     return fit_boosting(
         data.matrix,
         data.labels,
@@ -231,7 +231,7 @@ def _fit_gbdt(data: FoldData, **options: Any) -> Boosting:
         stopping=data.stopping,
         seed=data.seed,
         rounds=None if data.rounds is None else data.rounds[0],
-        parameters={"num_threads": data.threads},
+        parameters={"num_threads": data.threads, **(parameters or {})},
         **options,
     )
 
