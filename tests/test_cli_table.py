@@ -88,7 +88,7 @@ def test_prediction_never_holds_the_whole_file(client_folder, tmp_path, monkeypa
     monkeypatch.setattr(reading, "BLOCK_BYTES", 512)
     monkeypatch.setattr(prediction, "BUCKET_ROWS", 25)
     monkeypatch.setattr(TableFile, "read", lambda *_: pytest.fail("read at once"))
-    largest, add_columns = [], prediction._with_columns
+    largest, add = [], prediction._with_columns
     monkeypatch.setattr(
         prediction, "_with_columns", lambda t, *rest: largest.append(t.num_rows) or add_columns(t, *rest)
     )

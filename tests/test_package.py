@@ -46,6 +46,7 @@ LAYERS = [
     "workflows",
     "decide",
     "plot",
+    "report",
     "reproduce",
     "cli",
     "__main__",

@@ -124,7 +124,8 @@ def small_lines(values):
             **asdict(cell),
             "seed": seed,
             "method": method,
-            "valid": {"0.001": 0.0, "0.005": valid},
+            "setting": study.RATES[-1],
+            "valid": {f"{rate:g}": 0.0 for rate in study.RATES} | {f"{study.RATES[-1]:g}": valid},
             "test": test,
             "best_possible": 1.0,
         }
@@ -141,6 +142,25 @@ def test_validation_chooses_the_method_on_both_sides():
     summary = summarise_cell(lines, cell)
     assert summary.gains["best_ap"].difference == pytest.approx(0.05)
     assert summary.gains["ap_ce"].difference == pytest.approx(0.59)
+
+
+@pytest.mark.slow
+def test_results_with_fewer_rates_are_completed(tmp_path, monkeypatch):
+    cell, path = Cell("linear", "linear", rows=400, prevalence=0.1, steps=8), tmp_path / "map.jsonl"
+    monkeypatch.setattr(study, "plan", lambda: iter([(cell, 0, ["ce_averaged", "ap_exact"])]))
+    rates = study.RATES
+    monkeypatch.setattr(study, "RATES", rates[:1])
+    run_study(path, seconds=60, origin={}, report=str)
+    monkeypatch.setattr(study, "RATES", rates[:2])
+    run_study(path, seconds=60, origin={}, report=str)
+    completed = read_lines(path)
+    path.unlink()
+    run_study(path, seconds=60, origin={}, report=str)
+    at_once = read_lines(path)
+    for line in [*completed.values(), *at_once.values()]:
+        del line["seconds"]
+    assert completed == at_once
+    assert set(completed[cell, 0, "ce_averaged"]["valid"]) == {f"{rate:g}" for rate in rates[:2]}
 
 
 def test_seeds_with_missing_methods_are_left_out():

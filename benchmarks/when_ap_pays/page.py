@@ -18,7 +18,7 @@ from apmax.reproduce.pages.text import NO_VALUE
 from apmax.train import write_atomic
 from apmax.validation import plural
 from benchmarks.when_ap_pays.problems import Cell
-from benchmarks.when_ap_pays.study import MODELS, read_lines
+from benchmarks.when_ap_pays.study import MODELS, RATES, Lines, missing_settings, read_lines
 
 PAGE, FIGURE, LINES = (
     Path("docs", "when-ap-pays.md"),
@@ -50,8 +50,6 @@ _MODEL_LABELS = {
 }
 _BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#767676"
 
-Lines = Mapping[tuple[Cell, int, str], Mapping[str, Any]]
-
 
 class CellSummary(NamedTuple):
     """The results of a cell: mean test AP of the best CE and of the best possible ranking, and gains by method."""
@@ -63,12 +61,11 @@ class CellSummary(NamedTuple):
 
 
 def best_by_validation(lines: Lines, cell: Cell, seed: int, methods: Sequence[str]) -> Mapping[str, Any] | None:
-    """Return the result with the highest validation AP of several methods; None unless all that apply are there."""
+    """Return the result with the highest validation AP of several methods; None unless all have all settings."""
     expected = [method for method in methods if method != "logistic" or cell.model == "linear"]
-    found = [lines.get((cell, seed, method)) for method in expected]
-    if any(line is None for line in found):
+    if any(missing_settings(lines, cell, seed, method) for method in expected):
         return None
-    return max((line for line in found if line is not None), key=lambda line: max(line["valid"].values()))
+    return max((lines[cell, seed, method] for method in expected), key=lambda line: max(line["valid"].values()))
 
 
 def summarise_cell(lines: Lines, cell: Cell) -> CellSummary | None:
@@ -81,7 +78,8 @@ def summarise_cell(lines: Lines, cell: Cell) -> CellSummary | None:
         if base is None or best is None:
             continue
         ceiling.append(base["best_possible"])
-        own = {"best_ap": best} | {name: lines[cell, seed, name] for name in _LABELS if (cell, seed, name) in lines}
+        complete = [name for name in list(_LABELS)[1:] if not missing_settings(lines, cell, seed, name)]
+        own = {"best_ap": best} | {name: lines[cell, seed, name] for name in complete}
         for name, line in own.items():
             pairs.setdefault(name, []).append((line["test"], base["test"]))
     if not pairs:
@@ -157,7 +155,8 @@ def group_table(lines: Lines) -> ResultTable | None:
     for model in MODELS:
         cell = Cell("groups", model, clusters=2)
         for name in ("ce_averaged", "ce_mined", "ap", "ap_ce", "ap_exact"):
-            own = [line for (each, _, method), line in lines.items() if (each, method) == (cell, name)]
+            seeds = [seed for each, seed, method in lines if (each, method) == (cell, name)]
+            own = [lines[cell, seed, name] for seed in seeds if not missing_settings(lines, cell, seed, name)]
             if not own:
                 continue
             texts = [_MODEL_LABELS[model], _LABELS.get(name, "CE, averaged weights"), str(len(own))]
@@ -193,6 +192,17 @@ def count_sentences(summaries: Mapping[Cell, CellSummary]) -> list[str]:
     return texts
 
 
+def rate_sentence(lines: Lines) -> str:
+    """Return how much the learning rate of averaged CE matters, and how often validation chose the largest."""
+    own = [line for key, line in lines.items() if key[2] == "ce_averaged" and not missing_settings(lines, *key)]
+    spread = median(max(line["valid"].values()) - min(line["valid"].values()) for line in own)
+    largest = sum(line["setting"] == max(RATES) for line in own)
+    return (
+        f"CE with averaged weights: between the best and worst of the learning rates validation AP differs by "
+        f"{spread:.3f} (median of {plural(len(own), 'run')}). In {largest} of them validation chose the largest rate."
+    )
+
+
 def page_block(lines: Lines) -> str:
     """Return the part of the page between its two marks."""
     summaries = summarise_map(lines)
@@ -209,7 +219,7 @@ def page_block(lines: Lines) -> str:
         "`python -m benchmarks.when_ap_pays --hours 1` continues the study where it stopped, "
         "`python -m benchmarks.when_ap_pays --write` writes this part of the page.",
         "![Gain of AP over the best cross-entropy](../results/map/map.png)",
-        "\n".join(f"* {text}" for text in count_sentences(summaries)),
+        "\n".join(f"* {text}" for text in [*count_sentences(summaries), rate_sentence(lines)]),
         "**The map**: 10,000 rows, 2 % positive, three clusters, 600 steps.",
         markdown_table(gain_table(base, "The map", factors=False)),
     ]

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from apmax.workflows import Evaluation, JobResult, TargetEvaluations
 
 _SAME_NAME = """
-    against augment batch_size budget by confidence contact_sheet cost devices duplicates effort ending ensemble epochs
-    group guarantee kind largest_fragment loss lr member model name num_pos on_error out path positive precision
-    pretrained prevalence probability recall resume root seed share size smiles space split stem target test test_share
-    time time_limit top valid weight width
+    against augment batch_size budget by confidence contact_sheet cost data devices duplicates effort ending
+    ensemble epochs group guarantee head kind largest_fragment loss lr member model name num_pos on_error out path
+    positive precision pretrained prevalence probability recall resume root seed share size smiles space split stem
+    target test test_share time time_limit top valid weight width
 """
 FLAGS = {
     **{name: f"--{name.replace('_', '-')}" for name in _SAME_NAME.split()},
@@ -50,6 +50,24 @@ def show_notes(facts: Sequence[str], warnings: Sequence[str]) -> None:
     for fact in facts:
         console.print(Text(fact), soft_wrap=True)
     show_warnings(warnings)
+
+
+class Notes:
+    """Facts and warnings about the data, shown when they are found and kept for the report.
+
+    Args:
+        quiet: Show only the warnings.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self.facts: list[str] = []
+        self.warnings: list[str] = []
+
+    def show(self, facts: list[str], warnings: list[str]) -> None:
+        """Show and keep facts and warnings."""
+        self.facts, self.warnings = facts, warnings
+        show_notes([] if self.quiet else facts, warnings)
 
 
 def show_warnings(lines: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -37,6 +37,12 @@ def evaluate_command(
         Path | None, typer.Option(metavar="FOLDER", help="Compare with another model on the same rows.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    report: Annotated[
+        bool,
+        typer.Option(
+            "--report/--no-report", help="Write DIR/report-DATA.html, a page about the ranking; not with --json."
+        ),
+    ] = True,
     member: _options.MemberOption = None,
     model: _options.OtherModelOption = None,
 ) -> None:
@@ -71,6 +77,8 @@ def evaluate_command(
             console.print(
                 _console.difference_line(difference, names, target if len(comparison.differences) > 1 else "")
             )
+        if report:
+            _write_report(directory, data, member=member, model=model, against=against, **options)
         return
     results, warnings = workflows.evaluate_source(saved, source)
     _console.show_warnings([*workflows.ignored_files_warning(source), *warnings])
@@ -83,3 +91,19 @@ def evaluate_command(
         if results.several:
             console.print(name)
         console.print(_console.early_recognition_table(result))
+    if report:
+        _write_report(directory, data, member=member, model=model, **options)
+
+
+def _write_report(directory: Path, data: Path, **options: Any) -> None:
+    """Write the report on these rows into the folder; the metrics are shown, so that what fails is a warning."""
+    from apmax import report
+    from apmax.cli import _console
+
+    page = directory / report.page_name(data)
+    try:
+        report.write_report(report.report_folder(directory, data=data, **options), page)
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        _console.show_warnings([f"there is no report: {error}"])
+        return
+    _console.output().print(f"Report: {page}", soft_wrap=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import io
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -20,12 +21,13 @@ from apmax.committee.network import feasible_stage, relative_weights
 from apmax.committee.trees import Boosting, Forest, fit_boosting, fit_forest
 from apmax.data.archives import npz_content, read_npz
 from apmax.models.tables import OneHot, build_table_model
-from apmax.train import Data, Record, Run, Stage, fit, predict, table_recipe
+from apmax.train import Data, Run, fit, predict, table_recipe
 from apmax.train.selection import smooth_values
 
 _Array = NDArray[np.float64]
 _LEAST_PROBABILITY = 1e-9
 _TREES = 100
+_STAGE_SEED = 100_000
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class FoldData:
         seed: Of everything random.
         rounds: Fixed numbers of rounds, of each stage for networks, to fit all rows with instead of stopping.
         threads: Number of threads that a fit may use if the result does not depend on it.
+        shared: What members of the same fold have in common and need to compute once only, by their own keys.
     """
 
     matrix: Matrix
@@ -53,6 +56,7 @@ class FoldData:
     seed: int
     rounds: tuple[int, ...] | None = None
     threads: int = 1
+    shared: dict[Any, Any] = field(default_factory=dict)
 
 
 class FittedMember(Protocol):
@@ -218,7 +222,7 @@ def one_hot(matrix: Matrix, sizes: Sequence[int]) -> Matrix:
     return written_out
 
 
-def _fit_gbdt(data: FoldData, **options: Any) -> Boosting:
+def _fit_gbdt(data: FoldData, *, parameters: Mapping[str, Any] | None = None, **options: Any) -> Boosting:
     return fit_boosting(
         data.matrix,
         data.labels,
@@ -227,7 +231,7 @@ def _fit_gbdt(data: FoldData, **options: Any) -> Boosting:
         stopping=data.stopping,
         seed=data.seed,
         rounds=None if data.rounds is None else data.rounds[0],
-        parameters={"num_threads": data.threads},
+        parameters={"num_threads": data.threads, **(parameters or {})},
         **options,
     )
 
@@ -274,50 +278,71 @@ def _fit_linear(data: FoldData, *, loss: str) -> FittedMember:
 
 
 def _fit_network(data: FoldData, *, loss: str) -> FittedMember:
-    every = np.arange(len(data.labels))
-    train, valid = data.stopping if data.rounds is None and data.stopping is not None else (every, every)
-    labels, weight = torch.from_numpy(data.labels).float(), data.sample_weight
-    matrix = torch.from_numpy(np.ascontiguousarray(data.matrix))
-    positives = int(data.labels[train].sum())
+    """Fit the perceptron: cross-entropy first, which the members of both losses share, then the loss."""
+    key = ("network", data.seed, data.rounds and data.rounds[0])
+    if key not in data.shared:
+        data.shared[key] = _train_stage(data, _new_network(data), 0)
+    start: _TrainedStage = data.shared[key]
+    # The same number of epochs for both losses, so that the verdict compares losses and not the length of training.
+    end = _train_stage(data, copy.deepcopy(start.network), 1, loss={"ce": 1.0} if loss == "ce" else None)
+    best, rounds = (start, (start.epoch, 0)) if start.value >= end.value else (end, (start.epoch, end.epoch))
+    return NetworkMember(tuple(data.sizes), copy.deepcopy(best.network), data.rounds or rounds)
+
+
+class _TrainedStage(NamedTuple):
+    """The selected network of a stage, its epoch and its smoothed validation AP."""
+
+    network: torch.nn.Module
+    epoch: int
+    value: float
+
+
+def _network_rows(data: FoldData) -> NDArray[np.int64]:
+    return np.arange(len(data.labels)) if data.rounds is not None or data.stopping is None else data.stopping[0]
+
+
+def _new_network(data: FoldData) -> torch.nn.Module:
+    train = _network_rows(data)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(data.seed)
-        network = build_table_model("mlp", data.sizes, prior=positives / len(train))
-    first, second = table_recipe(len(train), positives)
-    # The same number of epochs in both, so that the verdict compares losses and not the length of training.
-    second = second if loss == "ap" else replace(second, loss={"ce": 1.0}, name="")
-    stages = tuple(feasible_stage(stage, len(train), positives) for stage in (first, second))
+        return build_table_model("mlp", data.sizes, prior=data.labels[train].sum() / len(train))
+
+
+def _train_stage(
+    data: FoldData, network: torch.nn.Module, number: int, loss: dict[str, float] | None = None
+) -> _TrainedStage:
+    """Train a stage of the table recipe; validation selects the epoch, or the number of rounds is fixed."""
+    train = _network_rows(data)
+    labels, matrix = torch.from_numpy(data.labels).float(), torch.from_numpy(np.ascontiguousarray(data.matrix))
+    positives = int(data.labels[train].sum())
+    stage = table_recipe(len(train), positives)[number]
+    stage = feasible_stage(stage if loss is None else replace(stage, loss=loss, name=""), len(train), positives)
+    fixed = None if data.rounds is None else data.rounds[number]
+    if fixed == 0:
+        return _TrainedStage(network, 0, -np.inf)
     held_out: dict[str, Any] = {}
-    if data.rounds is None:
+    if fixed is None:
+        valid = train if data.stopping is None else data.stopping[1]
         held_out = {
             "valid": TensorDataset(matrix[valid]),
             "valid_labels": labels[valid],
-            "valid_sample_weight": relative_weights(weight[valid]),
+            "valid_sample_weight": relative_weights(data.sample_weight[valid]),
         }
     else:
         # Without a validation split the last epoch is taken.
-        counted = zip(stages, data.rounds, strict=True)
-        stages = tuple(replace(stage, epochs=epochs, patience=None) for stage, epochs in counted if epochs)
+        stage = replace(stage, epochs=fixed, patience=None)
     rows = Data(
         TensorDataset(matrix[train]),
         labels=labels[train],
-        sample_weight=relative_weights(weight[train]),
+        sample_weight=relative_weights(data.sample_weight[train]),
         **held_out,
     )
-    found = fit(network, rows, Run(stages=stages, seed=data.seed, accelerator="cpu"))
-    rounds = _selected_epochs(stages, found.records) if data.rounds is None else data.rounds
-    return NetworkMember(tuple(data.sizes), found.model.cpu(), rounds)
-
-
-def _selected_epochs(stages: Sequence[Stage], records: Sequence[Record]) -> tuple[int, ...]:
-    """Return the epoch of each stage that selection took; 0 for a stage that brought nothing better."""
-    best, selected = -np.inf, []
-    for number, stage in enumerate(stages):
-        own = [record.valid.ap for record in records if record.stage_number == number and record.valid is not None]
-        values = smooth_values(own, stage.smooth)
-        better = bool(values) and max(values) > best
-        selected.append(values.index(max(values)) + 1 if better else 0)
-        best = max([best, *values])
-    return tuple(selected)
+    # Another seed for the second stage: its batches are not those of the first.
+    run = Run(stages=(stage,), seed=data.seed + _STAGE_SEED * number, accelerator="cpu")
+    found = fit(network, rows, run)
+    values = smooth_values([record.valid.ap for record in found.records if record.valid is not None], stage.smooth)
+    best = max(values, default=float(number))
+    return _TrainedStage(found.model.cpu(), values.index(best) + 1 if values else len(found.records), best)
 
 
 @dataclass(frozen=True)

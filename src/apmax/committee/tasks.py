@@ -76,6 +76,7 @@ class FoldRows:
     held_out: _RowNumbers
     stopping: tuple[_RowNumbers, _RowNumbers] | None
     seed: int
+    shared: dict[Any, Any] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _matrices: tuple[Matrix, Matrix] | None = None
 
@@ -88,9 +89,10 @@ class FoldRows:
             return self._matrices
 
     def release(self) -> None:
-        """Free the encoded rows."""
+        """Free the encoded rows and what the members shared."""
         with self._lock:
             self._matrices = None
+            self.shared.clear()
 
     def data(self, member: Member, rounds: tuple[int, ...] | None, threads: int) -> tuple[FoldData, Any]:
         """Return what the member is fitted to, and the held-out rows in the form that it scores."""
@@ -106,6 +108,7 @@ class FoldRows:
             self.seed,
             rounds,
             threads,
+            self.shared,
         )
         return data, self.features.take(self.held_out) if member.raw else held_out
 
@@ -274,4 +277,4 @@ def common_rounds(models: Sequence[FittedMember]) -> tuple[int, ...] | None:
 
 def with_rows(fold: FoldRows, **changes: Any) -> FoldRows:
     """Return a copy of a fold with other rows or another encoding, nothing encoded yet."""
-    return replace(fold, _lock=threading.Lock(), _matrices=None, **changes)
+    return replace(fold, shared={}, _lock=threading.Lock(), _matrices=None, **changes)

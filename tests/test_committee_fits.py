@@ -1,0 +1,425 @@
+"""Fits of committees: threads, one split, times, weights, few positives, progress, and continuing after a kill."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("lightgbm")
+
+from apmax.committee import ArrayFeatures, FitProgress, FitTask, TrainingRows, find_members, fit_committee, trees
+from apmax.committee.crossfit import make_folds, number_of_folds
+from apmax.committee.members import Cost, LinearMember, Member, NetworkMember, SeedAverage
+from apmax.committee.storage import folder_size, load_committee, load_results, save_committee, save_result
+from apmax.committee.tasks import FINAL
+from apmax.committee.trees import Forest, fit_forest
+from apmax.folders import FolderError
+from apmax.metrics import average_precision
+
+FAST = ["gbdt", "linear"]
+
+
+def table(seed: int = 0, rows: int = 200, positives: int = 40) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = np.zeros(rows)
+    y[rng.choice(rows, positives, replace=False)] = 1
+    X = rng.normal(size=(rows, 3))
+    X[:, 0] += 2 * y
+    return X, y
+
+
+def training_rows(X: np.ndarray, y: np.ndarray, **more: object) -> TrainingRows:
+    return TrainingRows(ArrayFeatures(X), y, np.ones(len(y)), **more)
+
+
+class TestThreads:
+    @pytest.mark.parametrize("folds", [1, 2])
+    def test_scores_do_not_depend_on_the_number_of_threads(self, folds):
+        X, y = table()
+        one, two = (fit_committee(training_rows(X, y), find_members(FAST), folds=folds, n_jobs=n) for n in (1, 2))
+        assert np.array_equal(one.score(X, n_jobs=1), two.score(X, n_jobs=3))
+
+    @pytest.mark.slow
+    def test_scores_do_not_depend_on_the_number_of_processes(self):
+        X, y = table(rows=120)
+        members = find_members(["linear", "mlp", "mlp_ce"])
+        scores = [fit_committee(training_rows(X, y), members, folds=2, n_jobs=n).score(X) for n in (1, 2, 4)]
+        assert np.array_equal(scores[0], scores[1])
+        assert np.array_equal(scores[0], scores[2])
+
+    def test_an_error_in_a_thread_is_raised(self):
+        def fail(data):
+            raise RuntimeError("no such model")
+
+        X, y = table()
+        members = {**find_members(["linear"]), "bad": Member(fail, None, "", Cost(1, 0, 0))}
+        with pytest.raises(RuntimeError, match="no such model"):
+            fit_committee(training_rows(X, y), members, folds=2, n_jobs=2)
+
+    def test_threads_of_torch_are_restored(self):
+        import torch
+
+        before = torch.get_num_threads()
+        X, y = table()
+        fit_committee(training_rows(X, y), find_members(["linear"]), folds=2)
+        assert torch.get_num_threads() == before
+
+
+class TestOneSplit:
+    def test_the_model_is_fitted_to_all_rows_and_calibrated_on_held_out_ones(self):
+        X, y = table()
+        seen: list[int] = []
+
+        def fit(data):
+            seen.append(len(data.labels))
+            return find_members(["linear"])["linear"].fit(data)
+
+        fitted = fit_committee(training_rows(X, y), {"spy": Member(fit, None, "", Cost(1, 0, 0))}, folds=1)
+        assert seen == [160, 200]
+        assert fitted.blend.weights.tolist() == [1.0]
+        assert len(fitted.folds) == 1
+        assert fitted.leaderboard.notes[0].startswith("the members were fitted again to all rows")
+        probability = 1 / (1 + np.exp(-fitted.log_odds(fitted.score(X))))
+        assert abs(probability.mean() - y.mean()) < 0.1
+
+    def test_a_given_split_is_used(self):
+        X, y = table()
+        rows = np.arange(200)
+        fitted = fit_committee(training_rows(X, y), find_members(["gbdt"]), folds=[(rows[:120], rows[120:])])
+        alone = average_precision(fitted.score(X), y).item()
+        assert alone > 0.8
+
+    @pytest.mark.parametrize("case", ["one positive", "one group"])
+    def test_rows_that_allow_no_split_are_fitted_without_scores(self, case, tmp_path):
+        X, y = table(positives=1 if case == "one positive" else 40)
+        groups = None if case == "one positive" else y.astype(int)
+        assert number_of_folds(y, groups, 5) < 2
+        fitted = fit_committee(training_rows(X, y, groups=groups), find_members(["gbdt"]), folds=1)
+        assert np.isnan(fitted.leaderboard.blend.ap.estimate)
+        assert "not compared" in fitted.leaderboard.notes[-1]
+        assert np.isfinite(fitted.log_odds(fitted.score(X))).all()
+        save_committee(tmp_path, fitted)
+        loaded = load_committee(tmp_path)
+        assert np.array_equal(loaded.score(X), fitted.score(X))
+        assert loaded.leaderboard.notes == fitted.leaderboard.notes
+
+
+class TestTimes:
+    def test_final_members_see_all_rows_with_the_rounds_of_the_folds(self):
+        X, y = table(rows=300, positives=60)
+        calls: list[tuple[int, object]] = []
+        gbdt = find_members(["gbdt"])["gbdt"]
+
+        def fit(data):
+            calls.append((len(data.labels), data.rounds))
+            return gbdt.fit(data)
+
+        members = {"spy": Member(fit, gbdt.read, ".txt", gbdt.cost)}
+        found = []
+        fitted = fit_committee(
+            training_rows(X, y, times=np.arange(300.0)), members, folds=3, on_result=lambda r: found.append(r)
+        )
+        rounds = [result.model.rounds[0] for result in found if result.task.fold != FINAL]
+        assert calls[-1] == (300, (round(float(np.median(rounds))),))
+        assert all(fixed is None for _, fixed in calls[:-1])
+        assert fitted.folds[0].members["spy"].rounds == calls[-1][1]
+        last = next(result for result in found if result.task.fold == 2)
+        assert fitted.folds[0].location["spy"] == pytest.approx(last.scores.mean())
+
+    def test_number_of_folds_counts_windows(self):
+        y = np.array([0.0, 1, 0, 1, 0, 1, 0, 1])
+        assert number_of_folds(y, None, 5, times=np.zeros(8)) == 0
+        assert number_of_folds(y, None, 5, times=np.arange(8)) >= 2
+
+    def test_one_split_holds_out_the_latest_rows(self):
+        X, y = table()
+        times = np.random.default_rng(0).permutation(200).astype(float)
+        ((train, held_out),) = make_folds(training_rows(X, y, times=times), 1, seed=0)
+        assert times[train].max() < times[held_out].min()
+
+
+@pytest.mark.parametrize("positives", [2, 3, 5, 10, 20])
+@pytest.mark.parametrize("kind", ["plain", "groups", "times"])
+def test_few_positives_give_finite_scores_and_no_comparison_of_blends(positives, kind):
+    X, y = table(positives, rows=120, positives=positives)
+    more = {}
+    if kind == "groups":
+        more = {"groups": np.arange(120) // 2}
+    if kind == "times":
+        # One positive in each of equal blocks, so that every window has some.
+        y = np.zeros(120)
+        y[np.linspace(5, 115, positives).astype(int)] = 1
+        more = {"times": np.arange(120.0)}
+    rows = training_rows(X, y, **more)
+    count = number_of_folds(y, rows.groups, 5, times=rows.times)
+    assert count <= min(5, positives)
+    fitted = fit_committee(rows, find_members(["linear", "linear_ce"]), folds=5 if count >= 2 else 1)
+    assert np.isfinite(fitted.log_odds(fitted.score(X))).all()
+    scored = positives if kind != "times" else sum(int(y[test].sum()) for _, test in make_folds(rows, 5, 0))
+    if count >= 2 and scored < 20:
+        assert fitted.blend.method == ("greedy",)
+        assert "too few to compare" in fitted.blend.reason[0]
+
+
+@pytest.mark.parametrize("name", ["gbdt", "forest", "trees", "linear", "linear_ce"])
+def test_rows_of_negligible_weight_do_not_count(name):
+    X, y = table(3, rows=300, positives=100)
+    wrong = np.arange(300) % 2 == 0
+    noisy = np.where(wrong, 1 - y, y)
+    weight = np.where(wrong, 1e-6, 1.0)
+    clean_X, clean_y = table(4, rows=300, positives=100)
+    fitted = fit_committee(TrainingRows(ArrayFeatures(X), noisy, weight), find_members([name]), folds=2)
+    assert average_precision(fitted.score(clean_X), clean_y).item() > 0.75
+    # The leaderboard is weighted, too: unweighted, half of the labels contradict the model.
+    assert fitted.leaderboard.blend.ap.estimate > 0.7
+
+
+class TestProgress:
+    def test_tasks_are_counted_up_front_and_named(self):
+        X, y = table()
+        states: list[FitProgress] = []
+        fit_committee(training_rows(X, y), find_members(FAST), folds=3, on_progress=states.append)
+        assert [state.finished for state in states] == list(range(7))
+        assert {state.total for state in states} == {6}
+        assert states[0].task is None
+        assert {state.task for state in states[1:]} == {FitTask(fold, name) for fold in range(3) for name in FAST}
+        assert all(state.seconds > 0 and state.remaining >= 0 for state in states[1:])
+        assert states[0].remaining > 0
+        assert states[-1].remaining == 0
+
+    def test_finished_tasks_of_an_earlier_call_count(self):
+        X, y = table()
+        members, results, states = find_members(FAST), {}, []
+        fit_committee(
+            training_rows(X, y),
+            members,
+            folds=1,
+            on_result=lambda result: results.update({(result.task.fold, result.task.name): result}),
+        )
+        del results[FINAL, "linear"]
+        fit_committee(training_rows(X, y), members, folds=1, finished=results, on_progress=states.append)
+        assert [(state.finished, state.total) for state in states] == [(3, 4), (4, 4)]
+
+
+class TestContinuing:
+    @pytest.mark.parametrize("kind", ["folds", "times", "one split"])
+    def test_a_fit_continues_from_any_state_to_the_same_bits(self, kind, tmp_path):
+        X, y = table()
+        members = find_members(FAST)
+        rows = training_rows(X, y, times=np.arange(200.0) if kind == "times" else None)
+        folds = 1 if kind == "one split" else 2
+        results = []
+        whole = fit_committee(rows, members, folds=folds, on_result=results.append)
+        assert len(results) == {"folds": 4, "times": 6, "one split": 4}[kind]
+        for count in range(len(results) + 1):
+            folder = tmp_path / str(count)
+            for result in results[:count]:
+                save_result(folder, result, members[result.task.name])
+            if count < len(results):
+                # The next one was killed after its model and before its scores, and left a temporary file.
+                save_result(folder, results[count], members[results[count].task.name])
+                scores = sorted(folder.rglob("*.scores.npz"), key=lambda path: path.stat().st_mtime_ns)[-1]
+                scores.rename(scores.with_name(scores.name + ".tmp"))
+            finished = load_results(folder, members, folds)
+            assert len(finished) == count
+            again = fit_committee(rows, members, folds=folds, finished=finished)
+            assert np.array_equal(again.score(X), whole.score(X))
+            assert again.calibration == whole.calibration
+            assert np.array_equal(again.blend.weights, whole.blend.weights)
+
+    def test_results_of_other_rows_are_refused(self, tmp_path):
+        X, y = table()
+        members = find_members(["linear"])
+        save = lambda result: save_result(tmp_path, result, members["linear"])  # noqa: E731
+        fit_committee(training_rows(X, y), members, folds=2, on_result=save)
+        finished = load_results(tmp_path, members, 2)
+        with pytest.raises(ValueError, match="finished must be results of the same rows"):
+            fit_committee(training_rows(X[:150], y[:150]), members, folds=2, finished=finished)
+
+    @pytest.mark.slow
+    def test_a_killed_process_continues_to_the_same_bits(self, tmp_path):
+        program = """
+import sys, pathlib, numpy as np
+from apmax.committee import *
+from apmax.committee.storage import load_results, save_result
+rng = np.random.default_rng(0)
+X = rng.normal(size=(400, 3)); y = (X[:, 0] + rng.normal(size=400) > 1.5).astype(float)
+members, folder = find_members(["gbdt", "trees", "mlp"]), pathlib.Path(sys.argv[1])
+committee = fit_committee(TrainingRows(ArrayFeatures(X), y, np.ones(400)), members, folds=2, n_jobs=2,
+    finished=load_results(folder, members, 2), on_result=lambda r: save_result(folder, r, members[r.task.name]))
+np.save(folder / "scores.npy", committee.score(X))
+"""
+        killed, whole = tmp_path / "killed", tmp_path / "whole"
+        for folder in (killed, whole):
+            folder.mkdir()
+        child = subprocess.Popen([sys.executable, "-c", program, str(killed)])
+        while child.poll() is None and not list(killed.rglob("*.scores.npz")):
+            time.sleep(0.01)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        assert not (killed / "scores.npy").exists()
+        for folder in (killed, whole):
+            subprocess.run([sys.executable, "-c", program, str(folder)], check=True)
+        assert np.array_equal(np.load(killed / "scores.npy"), np.load(whole / "scores.npy"))
+
+
+class TestBestEffort:
+    @pytest.fixture(scope="class")
+    def folder(self, tmp_path_factory):
+        X, y = table()
+        folder = tmp_path_factory.mktemp("best")
+        fitted = fit_committee(training_rows(X, y), find_members(["gbdt"], effort="best"), folds=2)
+        save_committee(folder, fitted)
+        (folder / "scores.npy").write_bytes(pickle.dumps(fitted.score(X)))
+        return folder
+
+    def test_seeds_are_averaged_and_restored(self, folder):
+        X, _ = table()
+        loaded = load_committee(folder)
+        model = loaded.folds[0].members["gbdt"]
+        assert isinstance(model, SeedAverage)
+        assert len(model.parts) == 3
+        assert np.array_equal(loaded.score(X), pickle.loads((folder / "scores.npy").read_bytes()))
+
+    def test_a_malicious_part_executes_nothing(self, folder, tmp_path):
+        import shutil
+
+        from apmax.data.archives import npz_content
+        from apmax.folders import read_manifest, write_manifest
+
+        copy = tmp_path / "copy"
+        shutil.copytree(folder, copy)
+        mark = tmp_path / "executed"
+
+        class Payload:
+            def __reduce__(self):
+                return (open, (str(mark), "w"))
+
+        part = np.frombuffer(pickle.dumps(Payload()), np.uint8)
+        content = npz_content(part0=part, part1=part, part2=part)
+        (copy / "members/gbdt/fold-0.npz").write_bytes(content)
+        write_manifest(copy, read_manifest(copy, kind="committee").files, kind="committee")
+        with pytest.raises(FolderError):
+            load_committee(copy)
+        assert not mark.exists()
+
+
+def test_a_malicious_network_executes_nothing(tmp_path):
+    import io
+
+    import torch
+
+    mark = tmp_path / "executed"
+
+    class Payload:
+        def __reduce__(self):
+            return (open, (str(mark), "w"))
+
+    buffer = io.BytesIO()
+    torch.save({"sizes": [0], "rounds": [], "weights": Payload()}, buffer)
+    for content in (buffer.getvalue(), pickle.dumps(Payload())):
+        with pytest.raises(ValueError, match="not a network member"):
+            NetworkMember.from_bytes(content)
+    assert not mark.exists()
+
+
+class TestForestSize:
+    def test_leaves_are_bounded(self, monkeypatch):
+        monkeypatch.setattr(trees, "MOST_LEAVES", 8)
+        rng = np.random.default_rng(0)
+        X, y = rng.normal(size=(300, 3)).astype(np.float32), (rng.random(300) < 0.5).astype(float)
+        for kind in ("forest", "trees"):
+            forest = fit_forest(X, y, np.ones(300), kind=kind, trees=5, seed=0)
+            assert np.diff(forest.starts).max() <= 2 * 8 - 1
+            # 20 bytes for each node, and the archive's own headers.
+            assert len(forest.to_bytes()) <= 5 * (2 * 8 - 1) * 20 + 3000
+
+    def test_size_of_a_folder_is_bounded_by_the_effort(self, tmp_path):
+        rng = np.random.default_rng(0)
+        X, y = rng.normal(size=(400, 3)), (rng.random(400) < 0.5).astype(float)
+        fitted = fit_committee(training_rows(X, y), find_members(["gbdt", "forest", "trees", "linear"]), folds=2)
+        save_committee(tmp_path, fitted)
+        forests = 2 * 2 * 100 * (2 * trees.MOST_LEAVES - 1) * 20
+        assert folder_size(tmp_path) < forests + 2 * 8_000_000
+
+    def test_samples_of_large_tables_hold_all_positives(self, monkeypatch):
+        monkeypatch.setattr(trees, "_MOST_FOREST_ROWS", 100)
+        y = np.zeros(1000)
+        y[::50] = 1
+        blocks = trees._sampled_blocks(y, 30, seed=0)
+        assert [count for _, count in blocks] == [10, 10, 10]
+        assert all(len(rows) == 100 and y[rows].sum() == 20 for rows, _ in blocks)
+        assert len({tuple(rows) for rows, _ in blocks}) == 3
+        many = trees._sampled_blocks(1 - y, 10, seed=0)
+        assert [(len(rows), (y[rows] == 0).sum()) for rows, _ in many] == [(100, 80)]
+
+    def test_a_sampled_forest_ranks_new_rows(self, monkeypatch):
+        monkeypatch.setattr(trees, "_MOST_FOREST_ROWS", 100)
+        X, y = table(rows=600, positives=40)
+        new, truth = table(1, rows=600, positives=40)
+        for kind in ("forest", "trees"):
+            forest = fit_forest(X.astype(np.float32), y, np.ones(600), kind=kind, trees=30, seed=0)
+            assert len(forest.starts) == 31
+            assert average_precision(forest.score(new.astype(np.float32)), truth).item() > 0.35
+
+
+@given(st.floats(-1e30, 1e30), st.floats(-1e30, 1e30, width=32))
+def test_rounding_a_threshold_down_splits_float32_values_alike(threshold, value):
+    rounded = trees._round_down(np.array([threshold]))
+    for near in (np.float32(value), np.float32(threshold), np.nextafter(np.float32(threshold), np.float32(np.inf))):
+        assert (np.float64(near) <= threshold) == (near <= rounded[0])
+
+
+def test_compiled_scores_are_those_of_a_walk_from_node_to_node():
+    X, y = table(5)
+    X = X.astype(np.float32)
+    forest = fit_forest(X, y, np.ones(200), kind="trees", trees=4, seed=0)
+    expected = []
+    for row in X[:50]:
+        total = 0.0
+        for start in forest.starts[:-1]:
+            node = 0
+            while forest.left[start + node] >= 0:
+                inside = start + node
+                left = row[forest.feature[inside]] <= forest.threshold[inside]
+                node = forest.left[inside] if left else forest.right[inside]
+            total += float(forest.probability[start + node])
+        share = (total + 0.5) / 5
+        expected.append(np.log(share / (1 - share)))
+    assert forest.score(X[:50]) == pytest.approx(expected)
+    assert np.array_equal(pickle.loads(pickle.dumps(forest)).score(X), forest.score(X))
+    with pytest.raises(ValueError, match=r"matrix must have shape \(n, 3\)"):
+        forest.score(X[:, :2])
+
+
+def test_a_forest_that_was_not_checked_is_checked_before_compiled_code_sees_it():
+    bad = Forest(
+        starts=np.array([0, 1]),
+        left=np.array([10**6], np.int32),
+        right=np.array([10**6], np.int32),
+        feature=np.array([0], np.int32),
+        threshold=np.zeros(1, np.float32),
+        probability=np.zeros(1, np.float32),
+        features=1,
+    )
+    with pytest.raises(ValueError, match="child is not in its tree"):
+        bad.score(np.zeros((1, 1), np.float32))
+
+
+def test_rounds_survive_saving():
+    member = LinearMember((0,), np.ones(1), 0.0)
+    assert member.rounds == ()
+    from apmax.models.tables import build_table_model
+
+    network = NetworkMember((0, 0), build_table_model("mlp", [0, 0]).eval(), (7, 3))
+    assert NetworkMember.from_bytes(network.to_bytes()).rounds == (7, 3)
+    assert json.dumps(network.rounds) == "[7, 3]"
