@@ -15,6 +15,7 @@ NAMES = (
     "exact",
     "metrics",
     "coverage",
+    "decisions",
     "loss",
     "sampler",
     "train",

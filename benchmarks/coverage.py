@@ -1,16 +1,17 @@
 """Coverage of the confidence intervals: how often those of confidence 0.95 miss the true value, by simulation.
 
 Scores of both classes are normal, the distance between the classes is such that the metric has the given value in the
-population, 5 % are positive. `python -m benchmarks.coverage` prints the table of docs/metrics.md.
+population, 5 % are positive. `python -m benchmarks.coverage` prints the tables of docs/metrics.md.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy import integrate, optimize, stats
+from scipy import integrate, optimize, special
 
 from apmax import metrics
 
@@ -19,10 +20,36 @@ Row = tuple[str, float, float]
 PREVALENCE = 0.05
 TRUTHS = (0.5, 0.9, 0.99, 0.999)
 POSITIVES = (5, 20, 200)
+LIST_SHARES = {"precision at n₊": PREVALENCE, "recall at 2n₊": 2 * PREVALENCE, "enrichment": 0.01}
+"""Share of the rows in the list of a metric; the enrichment is a part of the largest possible one, 1/PREVALENCE."""
+ALPHA = 20.0
+
+
+def precision_interval(scores: Any, labels: Any, **options: Any) -> metrics.Interval:
+    """Return the precision among as many rows as there are positives."""
+    return metrics.precision_at_k_interval(scores, labels, k=round(len(labels) * PREVALENCE), **options)
+
+
+def recall_interval(scores: Any, labels: Any, **options: Any) -> metrics.Interval:
+    """Return the recall in a list of twice as many rows as there are positives."""
+    return metrics.recall_at_k_interval(scores, labels, k=round(2 * len(labels) * PREVALENCE), **options)
+
+
+def enrichment_interval(scores: Any, labels: Any, **options: Any) -> metrics.Interval:
+    """Return the enrichment factor at 1 % as a share of the largest one."""
+    found = metrics.enrichment_factor_interval(scores, labels, **options)
+    ends = (end * PREVALENCE for end in (found.estimate, found.low, found.high))
+    return metrics.Interval(*ends, found.confidence)
+
+
 INTERVALS: dict[str, Callable[..., metrics.Interval]] = {
     "AP": metrics.average_precision_interval,
     "AUPRC": metrics.auprc_interval,
     "AUROC": metrics.auroc_interval,
+    "BEDROC": metrics.bedroc_interval,
+    "precision at n₊": precision_interval,
+    "recall at 2n₊": recall_interval,
+    "enrichment": enrichment_interval,
 }
 MAX_MISSED = 0.07
 
@@ -30,13 +57,26 @@ MAX_MISSED = 0.07
 def population_value(metric: str, shift: float) -> float:
     """Return the metric of normal scores `shift` apart in an infinite population; AUPRC is then equal to AP."""
     if metric == "AUROC":
-        return float(stats.norm.cdf(shift / np.sqrt(2)))
+        return float(special.ndtr(shift / np.sqrt(2)))
 
-    def term(cut: float) -> float:
-        found = PREVALENCE * stats.norm.sf(cut, shift)
-        return float(stats.norm.pdf(cut, shift) * found / (found + (1 - PREVALENCE) * stats.norm.sf(cut)))
+    def share_above(cut: float) -> float:
+        return float(PREVALENCE * special.ndtr(shift - cut) + (1 - PREVALENCE) * special.ndtr(-cut))
 
-    return float(integrate.quad(term, shift - 8, shift + 8, limit=200)[0])
+    def mean_over_positives(value: Callable[[float], float]) -> float:
+        def term(cut: float) -> float:
+            return math.exp(-((cut - shift) ** 2) / 2) / math.sqrt(2 * math.pi) * value(cut)
+
+        return float(integrate.quad(term, shift - 8, shift + 8, limit=200)[0])
+
+    if metric in LIST_SHARES:
+        cut = optimize.brentq(lambda cut: share_above(cut) - LIST_SHARES[metric], -10, 20)
+        recall = float(special.ndtr(shift - cut))
+        return recall if metric.startswith("recall") else PREVALENCE * recall / LIST_SHARES[metric]
+    if metric == "BEDROC":
+        value = PREVALENCE * ALPHA * mean_over_positives(lambda cut: math.exp(-ALPHA * share_above(cut)))
+        worst, best = np.exp(-ALPHA * (1 - PREVALENCE)) - np.exp(-ALPHA), 1 - np.exp(-ALPHA * PREVALENCE)
+        return float((value - worst) / (best - worst))
+    return mean_over_positives(lambda cut: PREVALENCE * special.ndtr(shift - cut) / share_above(cut))
 
 
 def shift_of(metric: str, truth: float) -> float:
@@ -64,8 +104,9 @@ def missed(
     for _ in range(trials):
         scores = generator.normal(size=labels.size) + shift * labels
         weight = generator.exponential(size=labels.size) if weighted else None
+        weight = None if weight is None else weight / weight.mean()  # a weight is also a number of places
         interval = INTERVALS[metric](scores, labels, sample_weight=weight, **options)
-        misses += not interval.low <= truth <= interval.high
+        misses += not interval.low <= truth <= interval.high + 1e-12
     return misses / trials
 
 
@@ -81,16 +122,26 @@ def run(trials: int = 200) -> list[Row]:
     ]
 
 
-def table(trials: int) -> str:
+AREAS: dict[str, tuple[str, dict[str, Any]]] = {
+    "AP": ("AP", {}),
+    "AP, bootstrap": ("AP", {"method": "bootstrap", "resamples": 200}),
+    "AP, weighted": ("AP", {"weighted": True}),
+    "AUPRC": ("AUPRC", {}),
+    "AUROC": ("AUROC", {}),
+    "AUROC, weighted": ("AUROC", {"weighted": True}),
+}
+EARLY: dict[str, tuple[str, dict[str, Any]]] = {
+    "precision at n₊": ("precision at n₊", {}),
+    "recall at 2n₊": ("recall at 2n₊", {}),
+    "recall, weighted": ("recall at 2n₊", {"weighted": True}),
+    "enrichment at 1 %": ("enrichment", {}),
+    "BEDROC": ("BEDROC", {}),
+    "BEDROC, weighted": ("BEDROC", {"weighted": True}),
+}
+
+
+def table(columns: dict[str, tuple[str, dict[str, Any]]], trials: int) -> str:
     """Return the coverage of every setting as a Markdown table."""
-    columns: dict[str, tuple[str, dict[str, Any]]] = {
-        "AP": ("AP", {}),
-        "AP, bootstrap": ("AP", {"method": "bootstrap", "resamples": 200}),
-        "AP, weighted": ("AP", {"weighted": True}),
-        "AUPRC": ("AUPRC", {}),
-        "AUROC": ("AUROC", {}),
-        "AUROC, weighted": ("AUROC", {"weighted": True}),
-    }
     lines = ["| true value | positives | " + " | ".join(columns) + " |", "|---|---|" + "---|" * len(columns)]
     for truth in TRUTHS:
         for num_pos in POSITIVES:
@@ -103,4 +154,4 @@ def table(trials: int) -> str:
 
 
 if __name__ == "__main__":
-    print(table(400))
+    print(table(AREAS, 400), table(EARLY, 400), sep="\n\n")

@@ -89,18 +89,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--digits", default="8", help="the targets, such as 138")
     parser.add_argument("--scale", type=int, default=1, help="enlarge the images from 8×8 by this factor")
-    parser.add_argument("--splits", type=int, default=SPLITS)
+    parser.add_argument("--splits", default=",".join(map(str, range(SPLITS))), help="the seeds, such as 0,1,2")
+    parser.add_argument("--record", type=Path, help="a csv file of results: new ones are added, those in it not run")
     options = parser.parse_args()
+    splits = [int(split) for split in options.splits.split(",")]
+    finished = read_record(options.record, options.scale)
     print("| digit | split | logistic regression | apmax train | seconds |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for digit in map(int, options.digits):
-            found = []
-            for split in range(options.splits):
-                found.append(compare(digit, split, Path(folder), scale=options.scale))
-                simple, network, seconds = found[-1]
+            for split in splits:
+                if (digit, split) not in finished:
+                    found = compare(digit, split, Path(folder), scale=options.scale)
+                    finished[digit, split] = found
+                    if options.record is not None:
+                        with options.record.open("a", encoding="utf-8") as file:
+                            file.write(",".join(map(str, (options.scale, digit, split, *found))) + "\n")
+                simple, network, seconds = finished[digit, split]
                 print(f"| {digit} | {split} | {simple:.4f} | {network:.4f} | {seconds:.0f} |", flush=True)
-            simple, network, seconds = np.mean(found, 0)
+            simple, network, seconds = np.mean([finished[digit, split] for split in splits], 0)
             print(f"| {digit} | mean | {simple:.4f} | {network:.4f} | {seconds:.0f} |", flush=True)
+
+
+def read_record(path: Path | None, scale: int) -> dict[tuple[int, int], tuple[float, float, float]]:
+    """Return the results of a record by digit and split."""
+    if path is None or not path.exists():
+        return {}
+    lines = [line.split(",") for line in path.read_text(encoding="utf-8").splitlines()]
+    return {
+        (int(digit), int(split)): (float(simple), float(network), float(seconds))
+        for size, digit, split, simple, network, seconds in lines
+        if int(size) == scale
+    }
 
 
 if __name__ == "__main__":

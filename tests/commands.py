@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-SHORT = ["--set", "stages.0.epochs=3", "--epochs", "2", "--set", "accelerator=cpu"]
-SHORT_MOLECULES = ["--set", "stages.0.epochs=2", "--epochs", "1", "--set", "accelerator=cpu", "--set", "model.hidden=8"]
+SHORT = ["--set", "stages.0.epochs=3", "--epochs", "2", "--set", "accelerator=cpu", "--no-report"]
+SHORT_MOLECULES = [
+    "--set", "stages.0.epochs=2", "--epochs", "1", "--set", "accelerator=cpu", "--set", "model.hidden=8", "--no-report",
+]  # fmt: skip
 SHORT_IMAGES = [
-    "--set", "stages.0.epochs=1", "--epochs", 1, "--batch-size", 16, "--width", 2, "--set", "accelerator=cpu",
+    "--set", "stages.0.epochs=1", "--epochs", 1, "--batch-size", 16, "--width", 2, "--ensemble", 1,
+    "--set", "accelerator=cpu",
+    "--no-report",
 ]  # fmt: skip
 
 

@@ -70,6 +70,43 @@ def average_precision(h, y, w=None):
     return total / fsum(w[i] for i in positives)
 
 
+def tied_places(h, y, w=None):
+    """Return first place, last place and share of positives of the rows of each score, from the top."""
+    w = np.ones(len(h)) if w is None else np.asarray(w, float)
+    h, y, w = np.asarray(h)[w > 0], np.asarray(y)[w > 0], w[w > 0]
+    _, level = np.unique(-h, return_inverse=True)
+    size = np.bincount(level, weights=w)
+    last = np.cumsum(size)
+    return last - size, last, np.bincount(level, weights=w * y) / size
+
+
+def enrichment_factor(h, y, w=None, *, fraction=0.01):
+    """The share of positives on the first `fraction` of the places over that on all, ties in random order."""
+    first, last, share = tied_places(h, y, w)
+    cut = fraction * last[-1]
+    found = fsum(share[g] * (min(last[g], cut) - first[g]) for g in range(len(share)) if first[g] < cut)
+    return found / cut / (fsum(share * (last - first)) / last[-1])
+
+
+def bedroc(h, y, w=None, *, alpha=20.0):
+    """Truchon and Bayly (2007), equations 34 to 36, with whole weights as repeated rows and ties in random order.
+
+    For other weights the sum of exp(-α·r/n) over the places r of a score is continued as that geometric series.
+    """
+    first, last, share = tied_places(h, y, w)
+    n, total, active = last[-1], 0.0, fsum(share * (last - first))
+    for g in range(len(share)):
+        if first[g] % 1 == last[g] % 1 == 0:
+            series = fsum(exp(-alpha * (r + 1) / n) for r in range(int(first[g]), int(last[g])))
+        else:
+            series = (exp(-alpha * first[g] / n) - exp(-alpha * last[g] / n)) / (exp(alpha / n) - 1)
+        total += share[g] * series
+    ratio = active / n
+    rie = (total / active) / ((1 / n) * (1 - exp(-alpha)) / (exp(alpha / n) - 1))
+    scale = ratio * math.sinh(alpha / 2) / (math.cosh(alpha / 2) - math.cosh(alpha / 2 - alpha * ratio))
+    return rie * scale + 1 / (1 - exp(alpha * (1 - ratio)))
+
+
 def objective(h, y, surrogate, margin, w=None):
     """Equation 2: P(w)."""
     ell, w = SURROGATES[surrogate], np.ones(len(h)) if w is None else w

@@ -58,7 +58,7 @@ def test_blend_of_two_independent_members_beats_both_on_new_rows(method):
     assert ap(blend.score(scores[3000:]), labels[3000:]) > single + 0.05
 
 
-@pytest.mark.parametrize("method", ["auto", "greedy"])
+@pytest.mark.parametrize("method", ["auto", "greedy", "logistic"])
 def test_noise_and_weak_members_do_no_harm(method):
     losses = []
     for seed in range(3):
@@ -162,20 +162,20 @@ def test_a_row_of_weight_two_counts_as_two_rows(method):
     )
 
 
-def test_few_positives_take_greedy_selection_and_say_so():
+def test_few_positives_take_logistic_weights_and_say_so():
     scores, labels = members(13, 400, share=0.03)
     assert labels.sum() < 20
     blend = fit_blend(scores, labels)
-    assert blend.method == ("greedy",)
+    assert blend.method == ("logistic",)
     assert blend.reason == (f"{int(labels.sum())} positives are too few to compare methods",)
 
 
-def test_another_method_replaces_greedy_only_for_more_than_one_standard_error():
+def test_another_method_replaces_logistic_weights_only_for_more_than_one_standard_error():
     scores, labels = members(14)
     blend = fit_blend(scores, labels)
-    gains = {name: value - blend.ap[0]["greedy"] for name, value in blend.ap[0].items()}
+    gains = {name: value - blend.ap[0]["logistic"] for name, value in blend.ap[0].items()}
     assert set(gains) == set(METHODS)
-    assert blend.method[0] == "greedy" or gains[blend.method[0]] > 0
+    assert blend.method[0] == "logistic" or gains[blend.method[0]] > 0
 
 
 def test_groups_stay_together_in_the_folds(monkeypatch):

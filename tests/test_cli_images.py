@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import average_precision_score
 
 from commands import SHORT, SHORT_IMAGES, run
 from model_folders import copy_model, renew_manifest
@@ -18,10 +19,12 @@ from PIL import Image
 
 from apmax.data.images import decoding
 from apmax.data.images.contact_sheet import FALSE, TRUE, UNKNOWN
-from apmax.models.images import resnet18, resnet34
-from apmax.train import Terminated
-from apmax.workflows import SavedModel, load_model
+from apmax.models.images import resnet10, resnet18, resnet34
+from apmax.train import Terminated, predict
+from apmax.workflows import load_model
 from apmax.workflows.data_types import images as image_type
+from apmax.workflows.prepare import ensemble_folds, prepare_data
+from apmax.workflows.saved_model import SavedNetwork
 
 
 def frames(path, count, tile=112):
@@ -135,10 +138,13 @@ def test_scores_do_not_depend_on_batches_or_on_the_source_of_the_paths(image_fol
     assert run("predict", image_folder / "one", image_folder / "unsorted", "--out", tmp_path / "whole.csv") == 0
     monkeypatch.setattr(decoding, "IMAGES_PER_CHUNK", 4)
     monkeypatch.setattr(image_type, "images_at_a_time", lambda size: 12)
-    largest, score_dataset = [], SavedModel.score_dataset
-    monkeypatch.setattr(
-        SavedModel, "score_dataset", lambda m, data, *more: largest.append(len(data)) or score_dataset(m, data, *more)
-    )
+    largest, score_encoded = [], SavedNetwork._score_encoded
+
+    def record_size(model, encoded, table):
+        largest.append(len(encoded.dataset))
+        return score_encoded(model, encoded, table)
+
+    monkeypatch.setattr(SavedNetwork, "_score_encoded", record_size)
     where = ["--path", "file", "--root", image_folder / "unsorted", "--ending", ".png"]
     assert run("predict", image_folder / "one", tmp_path / "list.csv", *where, "--out", tmp_path / "cut.csv") == 0
     assert max(largest) <= 12
@@ -239,9 +245,48 @@ def test_training_starts_from_pretrained_weights_and_does_not_need_the_file_late
     assert run("predict", tmp_path / "r", image_folder / "unsorted", "--out", tmp_path / "o.csv") == 0
 
 
+def test_head_alone_is_trained_on_cached_embeddings(image_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("APMAX_CACHE", str(tmp_path / "cache"))
+    torch.manual_seed(0)
+    network = resnet18(1000, width=2)
+    torch.save(network.state_dict(), tmp_path / "w.pth")
+    command = ["train", image_folder / "images", "--target", "malignant", "--width", 2, "--pretrained", "w.pth"]
+    command += ["--data-dir", tmp_path, "--head", "only", "--quiet", "--set", "accelerator=cpu"]
+    assert run(*command, "--out", tmp_path / "r") == 0
+    model = load_model(tmp_path / "r").network
+    assert torch.equal(model.layer4[1].conv2.weight, network.layer4[1].conv2.weight)
+    cached = list((tmp_path / "cache").glob("embeddings-*"))
+    assert len(cached) == 2
+    times = [folder.stat().st_mtime_ns for folder in cached]
+    assert run(*command, "--set", "stages.0.margin=0.5", "--out", tmp_path / "again") == 0
+    assert [folder.stat().st_mtime_ns for folder in cached] == times
+    assert len(list((tmp_path / "cache").glob("embeddings-*"))) == 2
+
+
+def test_validation_of_an_ensemble_is_by_networks_that_have_not_seen_the_row(image_folder, tmp_path, capsys):
+    command = ["train", image_folder / "images", "--target", "malignant", *SHORT_IMAGES, "--ensemble", 2]
+    assert run(*command, "--set", "data.share=0.5", "--out", tmp_path / "r") == 0
+    lines = capsys.readouterr().out
+    results = json.loads((tmp_path / "r" / "results.json").read_text())["valid"]
+    assert f"each of the 2 networks is chosen by another part of {results['rows']} rows" in lines
+    assert results["rows"] == IMAGES
+    model = load_model(tmp_path / "r")
+    prepared = prepare_data(model.job.data, seed=0)
+    folds = ensemble_folds(prepared, 2, seed=0)
+    scores = np.empty(results["rows"])
+    for member, data, rows in zip(model.network.members, folds.data, folds.held_out, strict=True):
+        scores[rows] = predict(member, data.valid).numpy()
+    expected = average_precision_score(folds.rows.labels, scores)
+    assert results["ap"]["estimate"] == pytest.approx(expected, abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (
+            ["train", "IMAGES", "--target", "malignant", "--head", "only"],
+            "give weights that it begins with (--pretrained",
+        ),
         (["train", "IMAGES"], "--target: name the column to predict (of a folder of images: the class)"),
         (["train", "IMAGES", "--target", "bad"], "has no folder 'bad' of that class; its folders are 'benign', 'mal"),
         (["train", "UNSORTED", "--target", "bad"], "sort the images into a folder per class, or list them in a csv"),
@@ -359,8 +404,8 @@ def test_training_ended_by_a_signal_says_how_to_continue(image_folder, monkeypat
     ("spoil", "message"),
     [
         (
-            lambda place: torch.save(resnet18(width=3).state_dict(), place / "model.pt"),
-            "(resnet18, width = 2, stem = small): size",
+            lambda place: torch.save(resnet10(width=3).state_dict(), place / "model.pt"),
+            "(resnet10, width = 2, stem = small): size",
         ),
         (lambda place: (place / "model.pt").write_bytes(b"junk"), "does not hold the weights of the network"),
         (

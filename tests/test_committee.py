@@ -400,6 +400,10 @@ class TestMembers:
             fit_committee(rows, find_members([("knn", KNeighborsClassifier())]), folds=2)
 
 
+def trees(boosting):
+    return boosting.booster.num_trees()
+
+
 class TestBoosting:
     def fit(self, **options):
         X, y = table(3, 600, share=0.1, signal=1.0)

@@ -1,4 +1,4 @@
-"""The metrics against scikit-learn, against loops over their definitions, and their invariants."""
+"""The metrics against scikit-learn, RDKit and loops over their definitions, and their invariants."""
 
 import itertools
 import math
@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
+import references
 from apmax import metrics
 
 EXACT = {"rtol": 0, "atol": 1e-12}
@@ -20,10 +21,20 @@ def sk_auprc(labels, scores, sample_weight=None):
     return sk.auc(recall, precision)
 
 
+def reference_bedroc(labels, scores, sample_weight=None):
+    return references.bedroc(scores, labels, sample_weight)
+
+
+def reference_enrichment(labels, scores, sample_weight=None):
+    return references.enrichment_factor(scores, labels, sample_weight)
+
+
 PEERS = {
     "average_precision": (metrics.average_precision, sk.average_precision_score),
     "auprc": (metrics.auprc, sk_auprc),
     "auroc": (metrics.auroc, sk.roc_auc_score),
+    "bedroc": (metrics.bedroc, reference_bedroc),
+    "enrichment": (metrics.enrichment_factor, reference_enrichment),
 }
 every_metric = pytest.mark.parametrize(("ours", "theirs"), PEERS.values(), ids=PEERS)
 
@@ -61,7 +72,7 @@ def average_precision_by_definition(scores, labels):
 @pytest.mark.parametrize("kind", ["none", "floats", "zeros", "counts"])
 @pytest.mark.parametrize("decimals", [None, 1, 0])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_equals_scikit_learn(ours, theirs, kind, decimals, dtype):
+def test_equals_the_peer(ours, theirs, kind, decimals, dtype):
     scores, labels = data(decimals=decimals)
     scores, weight = scores.astype(dtype), weights(200, kind)
     value = ours(torch.from_numpy(scores), torch.from_numpy(labels), sample_weight=weight)
@@ -70,7 +81,7 @@ def test_equals_scikit_learn(ours, theirs, kind, decimals, dtype):
 
 @every_metric
 @pytest.mark.parametrize("kind", ["none", "floats"])
-def test_equals_scikit_learn_on_many_examples(ours, theirs, kind):
+def test_equals_the_peer_on_many_examples(ours, theirs, kind):
     scores, labels = data(100_000, prevalence=0.01, decimals=3)
     weight = weights(100_000, kind)
     value = ours(scores, labels, sample_weight=weight)
@@ -182,6 +193,41 @@ def test_k_beyond_the_list_is_an_error():
         metrics.recall_at_k([1, 2, 3], [0, 1, 0], k=0)
 
 
+@pytest.mark.parametrize("rows", [200, 1000, 2400])
+def test_early_recognition_equals_rdkit_without_ties(rows):
+    scoring = pytest.importorskip("rdkit.ML.Scoring.Scoring")
+    scores, labels = data(rows)
+    ranked = labels[np.argsort(-scores)][:, None].tolist()
+    for alpha in (1.0, 20.0, 100.0):
+        value = metrics.bedroc(scores, labels, alpha=alpha).item()
+        assert value == pytest.approx(scoring.CalcBEDROC(ranked, 0, alpha), abs=1e-12)
+    for fraction in (0.005, 0.01, 0.125, 0.5):  # of these rows RDKit takes a whole number
+        value = metrics.enrichment_factor(scores, labels, fraction=fraction).item()
+        assert value == pytest.approx(scoring.CalcEnrichment(ranked, 0, [fraction])[0], abs=1e-12)
+
+
+def test_a_part_of_a_row_counts_by_its_share_in_the_enrichment():
+    # 1.5 of 150 rows: a positive, and half of a negative; 1 % of all rows are positive.
+    labels = np.arange(150) == 0
+    assert metrics.enrichment_factor(-np.arange(150), labels).item() == pytest.approx(150 / 1.5)
+
+
+def test_bedroc_is_one_for_the_best_and_zero_for_the_worst_ranking():
+    for positives in (1, 10, 90):
+        labels = np.arange(100) < positives
+        for alpha in (0.5, 20.0, 700.0):
+            assert metrics.bedroc(-np.arange(100), labels, alpha=alpha).item() == pytest.approx(1, abs=1e-12)
+            assert metrics.bedroc(np.arange(100), labels, alpha=alpha).item() == pytest.approx(0, abs=1e-12)
+
+
+def test_errors_of_early_recognition_name_the_argument():
+    with pytest.raises(ValueError, match=r"alpha must lie in \(0, inf\), got 0"):
+        metrics.bedroc([1, 2], [0, 1], alpha=0)
+    for fraction in (0, 1.1):
+        with pytest.raises(ValueError, match=r"fraction must lie in \(0, 1\]"):
+            metrics.enrichment_factor([1, 2], [0, 1], fraction=fraction)
+
+
 @pytest.mark.parametrize(
     ("scores", "labels", "weight", "message"),
     [
@@ -256,7 +302,7 @@ def test_inputs_are_not_changed():
     scores, labels = (torch.from_numpy(values) for values in data(50))
     weight = torch.rand(50, generator=torch.Generator().manual_seed(0))
     before = scores.clone(), labels.clone(), weight.clone()
-    for name in ("average_precision", "auprc", "auroc", "precision_recall_curve"):
+    for name in ("average_precision", "auprc", "auroc", "bedroc", "enrichment_factor", "precision_recall_curve"):
         getattr(metrics, name)(scores, labels)
         getattr(metrics, name)(scores, labels, sample_weight=weight)
     assert all(torch.equal(old, new) for old, new in zip(before, (scores, labels, weight), strict=True))
@@ -314,13 +360,13 @@ def test_a_weight_counts_as_repeated_rows(ours, theirs, rows):
 
 
 @pytest.mark.parametrize("kind", ["none", "floats", "zeros"])
-def test_the_bundle_holds_the_three_metrics(kind):
+def test_the_bundle_holds_every_metric(kind):
     scores, labels = data(decimals=1)
     weight = weights(200, kind)
     bundle = metrics.ranking_metrics(scores, labels, sample_weight=weight)
     for value, name in zip(bundle, PEERS, strict=True):
         assert value == PEERS[name][0](scores, labels, sample_weight=weight).item()
-    assert bundle == (bundle.ap, bundle.auprc, bundle.auroc)
+    assert bundle._fields == ("ap", "auprc", "auroc", "bedroc", "enrichment")
 
 
 def test_the_bundle_is_the_mean_over_tasks_with_both_classes():
@@ -337,8 +383,9 @@ def test_the_bundle_is_the_mean_over_tasks_with_both_classes():
 def test_the_bundle_is_nan_where_a_metric_is_undefined():
     assert all(math.isnan(value) for value in metrics.ranking_metrics([1.0, 2.0], [0, 0]))
     only_positives = metrics.ranking_metrics([1.0, 2.0], [1, 1])
-    assert only_positives[:2] == (1.0, 1.0)
+    assert (only_positives.ap, only_positives.auprc, only_positives.enrichment) == (1.0, 1.0, 1.0)
     assert math.isnan(only_positives.auroc)
+    assert math.isnan(only_positives.bedroc)
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-200, 1e200, 1e307])

@@ -15,7 +15,14 @@ from apmax import metrics
 from apmax.metrics import bootstrap, ranking
 
 AUPRC = metrics.auprc_interval, metrics.auprc
-INTERVALS = [metrics.average_precision_interval, metrics.auprc_interval, metrics.auroc_interval]
+
+
+INTERVALS = [
+    metrics.average_precision_interval,
+    metrics.auprc_interval,
+    metrics.auroc_interval,
+    metrics.bedroc_interval,
+]
 every_interval = pytest.mark.parametrize("interval", INTERVALS)
 
 
@@ -121,6 +128,24 @@ def test_beta_interval_is_that_of_clopper_and_pearson(confidence):
         assert dataclasses.astuple(found) == pytest.approx((value, low, high, confidence), rel=1e-9)
 
 
+@pytest.mark.parametrize("k", [3, 30, 200])
+def test_intervals_at_k_are_those_of_the_trials(k):
+    labels, scores = data(30, 300)
+    hits = labels[np.argsort(-scores)[:k]].sum()
+    found = metrics.precision_at_k_interval(scores, labels, k=k)
+    low, high = stats.beta.ppf(0.025, hits, k - hits + 1), stats.beta.ppf(0.975, hits + 1, k - hits)
+    assert (found.estimate, found.low) == pytest.approx((hits / k, low if hits else 0), rel=1e-9)
+    assert found.high == pytest.approx(high if hits < k else 1, rel=1e-9)
+    trials = min(k, 30)
+    low, high = stats.beta.ppf(0.025, hits, trials - hits + 1), stats.beta.ppf(0.975, hits + 1, trials - hits)
+    recall = metrics.recall_at_k_interval(scores, labels, k=k)
+    expected = hits / 30, (low if hits else 0) * trials / 30, (high if hits < trials else 1) * trials / 30
+    assert (recall.estimate, recall.low, recall.high) == pytest.approx(expected, rel=1e-9)
+    enriched = metrics.enrichment_factor_interval(scores, labels, fraction=k / 330)
+    ends = enriched.estimate, enriched.low, enriched.high
+    assert ends == pytest.approx(tuple(value * 330 / k for value in expected), rel=1e-9)
+
+
 def test_bootstrap_interval_holds_the_quantiles_of_the_resamples():
     labels, scores = data(30, 300)
     interval = metrics.average_precision_interval(scores, labels, confidence=0.8, method="bootstrap", seed=3)
@@ -134,7 +159,7 @@ def test_bootstrap_interval_holds_the_quantiles_of_the_resamples():
 def test_a_perfect_ranking_has_a_lower_limit_that_rises_with_the_positives(interval, positives, negatives):
     labels = np.repeat([1, 0], [positives, negatives])
     found = interval(-np.arange(labels.size), labels)
-    assert (found.estimate, found.high) == (1, 1)
+    assert (found.estimate, found.high) == pytest.approx((1, 1), abs=1e-12)
     assert 0.025 ** (1 / positives) - 1e-9 <= found.low < 1
 
 
@@ -365,7 +390,11 @@ def paired(scores, labels, **options):
     return metrics.paired_difference(scores, scores + np.sin(9 * scores), labels, resamples=200, **options)
 
 
-WEIGHTED = [*INTERVALS, resampled, paired]
+def enrichment(scores, labels, **options):
+    return metrics.enrichment_factor_interval(scores, labels, fraction=0.2, **options)
+
+
+WEIGHTED = [*INTERVALS, resampled, paired, enrichment]
 every_weighted = pytest.mark.parametrize("interval", WEIGHTED, ids=lambda function: function.__name__)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import pickle
 import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from apmax.models.images import IMAGE_MODELS, ResNet, build_image_model, load_pretrained, resnet18, resnet34
+from apmax.models.images import IMAGE_MODELS, ResNet, build_image_model, load_pretrained, resnet10, resnet18, resnet34
 from apmax.train.weights import find_head, reset_modules
 
 
@@ -71,7 +74,22 @@ def test_names_shapes_and_count_are_those_published(build, blocks, count):
     assert sum(parameter.numel() for parameter in model.parameters()) == count
 
 
-@pytest.mark.parametrize(("build", "blocks"), [(resnet18, (2, 2, 2, 2)), (resnet34, (3, 4, 6, 3))])
+def test_initial_weights_are_those_of_he_also_in_the_members_of_an_ensemble():
+    model = resnet10(width=32)
+    reset = copy.deepcopy(model)
+    reset_modules(reset, [name for name, _ in reset.named_children()], seed=1)
+    for network in (model, reset):
+        for name, module in network.named_modules():
+            if isinstance(module, nn.Conv2d):
+                spread = (2 / (module.out_channels * math.prod(module.kernel_size))) ** 0.5
+                assert module.weight.std().item() == pytest.approx(spread, rel=0.1), name
+                assert module.weight.is_contiguous(memory_format=torch.channels_last)
+    assert not torch.equal(model.conv1.weight, reset.conv1.weight)
+
+
+@pytest.mark.parametrize(
+    ("build", "blocks"), [(resnet10, (1, 1, 1, 1)), (resnet18, (2, 2, 2, 2)), (resnet34, (3, 4, 6, 3))]
+)
 @pytest.mark.parametrize("stem", ["imagenet", "small"])
 def test_forward_equals_the_formulas(build, blocks, stem):
     generator = torch.Generator().manual_seed(0)

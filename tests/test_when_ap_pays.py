@@ -15,6 +15,7 @@ from benchmarks.when_ap_pays.page import (
     LINES,
     PAGE,
     best_by_validation,
+    comparable_lines,
     page_block,
     summarise_cell,
 )
@@ -124,7 +125,8 @@ def small_lines(values):
             **asdict(cell),
             "seed": seed,
             "method": method,
-            "valid": {"0.001": 0.0, "0.005": valid},
+            "setting": study.RATES[-1],
+            "valid": {f"{rate:g}": 0.0 for rate in study.RATES} | {f"{study.RATES[-1]:g}": valid},
             "test": test,
             "best_possible": 1.0,
         }
@@ -136,11 +138,41 @@ def test_validation_chooses_the_method_on_both_sides():
     values = {(0, "ce"): (0.5, 0.3), (0, "ce_averaged"): (0.6, 0.4)}
     values |= {(0, "ap"): (0.9, 0.45), (0, "ap_ce"): (0.7, 0.99), (0, "ap_exact"): (0.1, 0.2)}
     cell, lines = small_lines(values)
-    assert best_by_validation(lines, cell, 0, CE_METHODS)["method"] == "ce_averaged"
-    assert best_by_validation(lines, cell, 0, AP_METHODS)["method"] == "ap"
+    own = comparable_lines(lines, cell, 0)
+    assert best_by_validation(own, CE_METHODS)["method"] == "ce_averaged"
+    assert best_by_validation(own, AP_METHODS)["method"] == "ap"
     summary = summarise_cell(lines, cell)
     assert summary.gains["best_ap"].difference == pytest.approx(0.05)
     assert summary.gains["ap_ce"].difference == pytest.approx(0.59)
+
+
+def test_methods_with_other_rates_are_not_compared():
+    values = {(0, method): (0.5, 0.3) for method in (*CE_METHODS[:2], *AP_METHODS)}
+    cell, lines = small_lines(values)
+    del lines[cell, 0, "ap"]["valid"]["0.001"]
+    assert summarise_cell(lines, cell) is None
+    cell, lines = small_lines(values)
+    lines[cell, 0, "ap_exact"]["setting"] = 0.001
+    assert summarise_cell(lines, cell) is None, "the exact layer is of another model than averaged CE"
+
+
+@pytest.mark.slow
+def test_results_with_fewer_rates_are_completed(tmp_path, monkeypatch):
+    cell, path = Cell("linear", "linear", rows=400, prevalence=0.1, steps=8), tmp_path / "map.jsonl"
+    monkeypatch.setattr(study, "plan", lambda: iter([(cell, 0, ["ce_averaged", "ap_exact"])]))
+    rates = study.RATES
+    monkeypatch.setattr(study, "RATES", rates[:1])
+    run_study(path, seconds=60, origin={}, report=str)
+    monkeypatch.setattr(study, "RATES", rates[:2])
+    run_study(path, seconds=60, origin={}, report=str)
+    completed = read_lines(path)
+    path.unlink()
+    run_study(path, seconds=60, origin={}, report=str)
+    at_once = read_lines(path)
+    for line in [*completed.values(), *at_once.values()]:
+        del line["seconds"]
+    assert completed == at_once
+    assert set(completed[cell, 0, "ce_averaged"]["valid"]) == {f"{rate:g}" for rate in rates[:2]}
 
 
 def test_seeds_with_missing_methods_are_left_out():

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks import small_images
 
 pytest.importorskip("PIL")
 from PIL import Image
@@ -13,9 +14,9 @@ from PIL import Image
 from apmax.data.images import ImageFolder
 from apmax.data.images.augmentation import LARGE_IMAGES, SMALL_IMAGES, Augment
 from apmax.train import Run
-from apmax.workflows import ImageData, Job, ModelConfig, plan_job
+from apmax.workflows import ImageData, Job, ModelConfig, Overrides, plan_job
 from apmax.workflows.job import job_from_table, job_to_table, read_data_config
-from apmax.workflows.prepare import prepare_data
+from apmax.workflows.prepare import ensemble_folds, prepare_data
 
 
 def flat(path, value, size=(10, 12)):
@@ -61,6 +62,44 @@ def test_chunks_of_a_folder_have_the_same_rows(folder, monkeypatch):
     assert max(chunk.num_rows for chunk in source.chunks()) == 3
     assert source.read().to_pylist() == whole.to_pylist()
     assert source.read(["a"]).column_names == ["a"]
+
+
+def test_networks_of_an_ensemble_hold_out_different_rows(folder):
+    prepared = prepare(folder, test_share=0.2, share=0.2, seed=1)
+    test = set(shades(prepared.test.dataset).tolist())
+    folds = ensemble_folds(prepared, 6, seed=1)
+    held_out = [set(shades(data.valid).tolist()) for data in folds.data]
+    pool = set.union(*held_out)
+    assert len(pool) == len(folds.rows.labels) == 16
+    assert not pool & test
+    assert sum(map(len, held_out[:4])) == 16
+    assert held_out[4:] == held_out[:2]
+    for data, valid, rows in zip(folds.data, held_out, folds.held_out, strict=True):
+        assert set(shades(data.train).tolist()) == pool - valid
+        assert (shades(data.train) >= 100).tolist() == (data.labels == 1).tolist()
+        assert (shades(data.valid) >= 100).tolist() == (data.valid_labels == 1).tolist()
+        assert shades(folds.rows.dataset)[rows].tolist() == shades(data.valid).tolist()
+        assert (data.train.augment, data.valid.augment) == (prepared.data.train.augment, None)
+
+
+def test_folds_keep_groups_whole_and_need_rows_that_may_be_divided(folder):
+    lines = [
+        f"{name}/deep/{number},{int(name == 'a')},{number % 10},{number}" for number, name in enumerate("abbc" * 5)
+    ]
+    table = folder / "t.csv"
+    table.write_text("\n".join(["path,y,group,day", *lines]) + "\n")
+
+    def folds(**more):
+        return ensemble_folds(prepare(table, "y", ending=".png", seed=0, **more), 3, seed=0)
+
+    found = folds(group="group", share=0.4)
+    groups = [{number % 10 for number in (shades(data.valid) % 100).tolist()} for data in found.data]
+    others = [{number % 10 for number in (shades(data.train) % 100).tolist()} for data in found.data]
+    assert all(not own & rest for own, rest in zip(groups, others, strict=True))
+    assert folds(time="day", share=0.4) is None
+    assert folds(valid=str(table)) is None
+    assert ensemble_folds(prepare(folder), 1, seed=0) is None
+    assert ensemble_folds(prepare(folder, share=0.1), 4, seed=0) is None  # ten parts, five positives
 
 
 def test_labels_follow_their_images_through_the_split(folder):
@@ -116,12 +155,67 @@ def test_width_and_stem_follow_from_the_size_and_the_number_of_positives(folder,
     assert resolved(folder, size, positives=positives).model.options == expected
 
 
+@pytest.mark.parametrize(
+    ("size", "positives", "name", "ensemble"),
+    [(8, 30, "resnet10", 4), (64, 99, "resnet10", 4), (8, 100, "resnet18", 1), (65, 30, "resnet18", 1)],
+)
+def test_small_images_with_few_positives_have_several_annealed_networks(folder, size, positives, name, ensemble):
+    job = resolved(folder, size, positives=positives)
+    first, second = job.run.stages
+    assert (job.model.name, job.run.ensemble) == (name, ensemble)
+    assert (first.schedule.name, first.patience is None) == (("cosine", True) if ensemble > 1 else ("constant", False))
+    assert second.optimizer.lr == pytest.approx(first.optimizer.lr / (10 if ensemble > 1 else 3))
+
+
+def test_network_and_number_of_networks_give_way_to_the_users(folder, tmp_path):
+    def chosen(overrides=None, settings=None, **table):
+        plan = plan_job({"data": {"train": str(folder), "target": "a", "size": 8}, **table}, overrides)
+        job = plan.resolve(plan.data, rows=1000, positives=30, settings=settings)
+        return job.model.name, job.run.ensemble, job.run.stages[0].schedule.name
+
+    (tmp_path / "w.pth").touch()
+    assert chosen(Overrides(ensemble=1)) == chosen(ensemble=1) == ("resnet10", 1, "cosine")
+    assert chosen(model={"name": "resnet18"}) == ("resnet18", 4, "cosine")
+    assert chosen(settings={"model.name": "resnet18"}) == ("resnet18", 4, "cosine")
+    assert chosen(model={"name": "apmax.models.images:resnet10"})[1:] == (1, "constant")
+    assert chosen(model={"pretrained": str(tmp_path / "w.pth")}) == ("resnet18", 1, "constant")
+    assert chosen(recipe="default")[1:] == (1, "constant")
+
+
+def test_head_adds_a_stage_or_is_the_only_one(folder, tmp_path):
+    def stages(head, **table):
+        plan = plan_job({"data": {"train": str(folder), "target": "a", "size": 8}, **table}, Overrides(head=head))
+        run = plan.resolve(plan.data, rows=1000, positives=30).run
+        return [(stage.name, getattr(stage, "cache", None)) for stage in run.stages]
+
+    (tmp_path / "w.pth").touch()
+    pretrained = {"pretrained": str(tmp_path / "w.pth")}
+    assert stages("exact") == [("ce", None), ("ap + ce", None), ("exact head", False)]
+    assert stages("exact", stage=[{"loss": "ce"}, {"kind": "exact_head"}]) == [("ce", None), ("exact head", False)]
+    assert stages("only", model=pretrained) == [("exact head", True)]
+    with pytest.raises(ValueError, match=r"head: only the last layer would be trained, on a network with random"):
+        stages("only")
+    with pytest.raises(ValueError, match=r"head must be one of exact, only"):
+        stages("linear")
+    table = {"data": {"train": str(folder), "target": "a"}, "model": pretrained}
+    with pytest.raises(ValueError, match=r"head and loss exclude each other"):
+        plan_job(table, Overrides(head="only", loss="ap"))
+
+
 def test_chosen_width_and_stem_give_way_to_the_users(folder, tmp_path):
     assert resolved(folder, 8, width=5).model.options == {"width": 5, "stem": "small"}
     assert resolved(folder, 8, name="resnet34", stem="imagenet").model.options == {"width": 16, "stem": "imagenet"}
     assert resolved(folder, 8, name="apmax.models.images:resnet18").model.options == {}
     (tmp_path / "w.pth").touch()
     assert resolved(folder, 8, pretrained=str(tmp_path / "w.pth")).model.options == {}
+
+
+@pytest.mark.slow
+def test_small_images_with_few_positives_are_ranked_better_than_by_their_pixels(tmp_path, monkeypatch):
+    pytest.importorskip("sklearn")
+    monkeypatch.setenv("APMAX_CACHE", str(tmp_path / "cache"))
+    pixels, network, _ = small_images.compare(8, 103, tmp_path)  # a split that no table of docs/images.md has
+    assert network > pixels + 0.1
 
 
 def test_training_of_small_images_has_a_bounded_number_of_steps(folder):

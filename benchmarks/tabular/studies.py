@@ -81,7 +81,12 @@ def _fit_by_inner_folds(data: FoldData, folds: int = 3) -> Any:
         folds=k_fold(data.labels, folds, seed=data.seed),
         callbacks=[lightgbm.early_stopping(50, verbose=False)],
     )
-    return MEMBERS["gbdt"].fit(data, rounds=len(found["valid binary_logloss-mean"]))  # type: ignore[call-arg]
+    return _fit_rounds(data, rounds=len(found["valid binary_logloss-mean"]))
+
+
+def _fit_rounds(data: FoldData, *, rounds: int) -> Any:
+    """Fit gbdt with a fixed number of rounds to all rows."""
+    return MEMBERS["gbdt"].fit(replace(data, rounds=(rounds,)))
 
 
 STOPPING: dict[str, Member] = {
@@ -91,8 +96,8 @@ STOPPING: dict[str, Member] = {
     "log_loss, refit": _boosting(least_rounds=1),
     "log_loss, refit, at least 100 rounds": _boosting(least_rounds=100),
     "log_loss of 3 inner folds, refit": replace(MEMBERS["gbdt"], fit=_fit_by_inner_folds),
-    "100 rounds": _boosting(rounds=100),
-    "200 rounds": _boosting(rounds=200),
+    "100 rounds": replace(MEMBERS["gbdt"], fit=partial(_fit_rounds, rounds=100)),
+    "200 rounds": replace(MEMBERS["gbdt"], fit=partial(_fit_rounds, rounds=200)),
 }
 """Stopping rules of gbdt; the first is the base of comparison."""
 BOOSTING: dict[str, Member] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,11 +23,16 @@ from benchmarks.when_ap_pays.problems import FEATURES, Cell, Problem, Rows, make
 
 MODELS: dict[str, tuple[int, ...]] = {"linear": (), "narrow": (16,), "medium": (64, 64), "wide": (256, 256)}
 """Hidden layers of each model."""
-RATES = (0.001, 0.005, 0.025)
+RATES = (0.001, 0.005, 0.025, 0.125)
+"""Learning rates; a result that lacks some of them is completed."""
 STRENGTHS = (0.01, 1.0, 100.0)
 _LEAST_EPOCHS, _BATCH, _NUM_POS, _EMA = 4, 256, 32, 0.99
 _VALID_SHARE = 0.25
 _PHASES_BEFORE_RECIPE = 3
+
+
+Lines = Mapping[tuple[Cell, int, str], Mapping[str, Any]]
+"""Results by cell, seed and method."""
 
 
 class Parts(NamedTuple):
@@ -105,9 +110,9 @@ def _fit_stages(
     The first half is then averaged cross-entropy. Its best epoch is where the second half begins, but not a candidate.
     """
 
-    def fit(cell: Cell, parts: Parts, seed: int) -> list[Choice]:
+    def fit(cell: Cell, parts: Parts, seed: int, rates: Sequence[float]) -> list[Choice]:
         choices = []
-        for rate in RATES:
+        for rate in rates:
             stage = _gradient_stage(loss, sampler, rate, parts.train, steps=cell.steps, ema=ema)
             stages = (stage,)
             if after_ce:
@@ -119,24 +124,25 @@ def _fit_stages(
             try:
                 valid, model = _train(cell, parts, seed, stages)
             except DivergedError:
-                continue
+                valid, model = 0.0, nn.Module()  # never chosen: a validation AP is above 0
             choices.append(Choice(rate, valid, _network_score(model)))
         return choices
 
     return fit
 
 
-def _fit_exact(cell: Cell, parts: Parts, seed: int, *, rate: float) -> list[Choice]:
+def _fit_exact(cell: Cell, parts: Parts, seed: int, rates: Sequence[float]) -> list[Choice]:
     """Train averaged cross-entropy at the rate chosen for it, then the last layer by the exact objective."""
+    (rate,) = rates
     first = _gradient_stage({"ce": 1.0}, "shuffle", rate, parts.train, steps=cell.steps, ema=_EMA)
     valid, model = _train(cell, parts, seed, (first, ExactHead(keep=False, max_iter=50)))
     return [Choice(rate, valid, _network_score(model))]
 
 
-def _fit_logistic(_: Cell, parts: Parts, __: int) -> list[Choice]:
+def _fit_logistic(_: Cell, parts: Parts, __: int, strengths: Sequence[float]) -> list[Choice]:
     """Fit logistic regression to convergence at every strength."""
     choices = []
-    for strength in STRENGTHS:
+    for strength in strengths:
         model = LogisticRegression(C=strength, max_iter=2000).fit(parts.train.features, parts.train.labels)
         valid = _ap(model.decision_function(parts.valid.features), parts.valid)
         choices.append(Choice(strength, valid, model.decision_function))
@@ -221,32 +227,44 @@ def _group_values(scores: np.ndarray[Any, Any], rows: Rows) -> dict[str, list[fl
     return {"cluster_recall": recall, "cluster_ap": within}
 
 
-def run_method(
-    cell: Cell, seed: int, method: str, parts: Parts, lines: dict[tuple[Cell, int, str], dict[str, Any]]
-) -> dict[str, Any]:
-    """Return the result line of a method; `lines` has the results so far."""
-    started = time.process_time()
+def missing_settings(lines: Lines, cell: Cell, seed: int, method: str) -> list[float]:
+    """Return the settings that a method has not been run with: rates, strengths, or averaged CE's chosen rate."""
+    known = lines.get((cell, seed, method), {"valid": {}})["valid"]
+    settings: Sequence[float] = STRENGTHS if method == "logistic" else RATES
     if method == "ap_exact":
-        choices = _fit_exact(cell, parts, seed, rate=lines[cell, seed, "ce_averaged"]["setting"])
-    else:
-        choices = METHODS[method](cell, parts, seed)
+        averaged = lines.get((cell, seed, "ce_averaged"))
+        settings = [averaged["setting"]] if averaged else RATES[:1]
+    return [setting for setting in settings if f"{setting:g}" not in known]
+
+
+def run_method(cell: Cell, seed: int, method: str, parts: Parts, lines: Lines) -> dict[str, Any]:
+    """Return the result line of a method, run with the settings that its line in `lines` lacks."""
+    started = time.process_time()
+    # The exact layer belongs to one model of averaged CE: one for another rate replaces it.
+    before = None if method == "ap_exact" else lines.get((cell, seed, method))
+    choices = METHODS[method](cell, parts, seed, missing_settings(lines, cell, seed, method))
     best = max(choices, key=lambda choice: choice.valid)
-    scores = best.score(parts.test.features)
-    line = {
-        **asdict(cell),
-        "seed": seed,
-        "method": method,
-        "setting": best.setting,
-        "valid": {f"{choice.setting:g}": round(choice.valid, 5) for choice in choices},
-        "test": round(_ap(scores, parts.test), 5),
-    }
-    if cell.top == "groups":
-        line |= _group_values(scores, parts.test)
-    return line | {"seconds": round(time.process_time() - started, 1)}
+    valid = {f"{choice.setting:g}": round(choice.valid, 5) for choice in choices}
+    if before is not None and max(before["valid"].values()) >= max(valid.values()):
+        line = {**before, "valid": before["valid"] | valid}
+    else:
+        scores = best.score(parts.test.features)
+        line = {
+            **asdict(cell),
+            "seed": seed,
+            "method": method,
+            "setting": best.setting,
+            "valid": valid if before is None else before["valid"] | valid,
+            "test": round(_ap(scores, parts.test), 5),
+        }
+        if cell.top == "groups":
+            line |= _group_values(scores, parts.test)
+    seconds = time.process_time() - started + (0.0 if before is None else before["seconds"])
+    return line | {"seconds": round(seconds, 1)}
 
 
 def read_lines(path: Path) -> dict[tuple[Cell, int, str], dict[str, Any]]:
-    """Return the finished results by cell, seed and method; an incomplete last line is left out."""
+    """Return the latest results by cell, seed and method; an incomplete last line is left out."""
     if not path.exists():
         return {}
     lines = {}
@@ -264,11 +282,14 @@ def run_study(path: Path, *, seconds: float, origin: dict[str, str], report: Cal
     torch.set_num_threads(1)
     lines, end = read_lines(path), time.monotonic() + seconds
     for cell, seed, methods in plan():
-        missing = [method for method in methods if (cell, seed, method) not in lines]
+        missing = [method for method in methods if missing_settings(lines, cell, seed, method)]
         if not missing:
             continue
         parts = load_parts(cell, seed)
-        for method in missing:
+        for method in [each for each in methods if each in missing or each == "ap_exact"]:
+            # The rate of averaged CE may just have changed.
+            if not missing_settings(lines, cell, seed, method):
+                continue
             if time.monotonic() > end:
                 return
             line = run_method(cell, seed, method, parts, lines)

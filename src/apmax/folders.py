@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -120,15 +120,40 @@ def write_manifest(folder: Path, names: Iterable[str], *, kind: str, complete: b
     ...
     apmax.folders.FolderError: ... is damaged: a.txt has changed since it was written (its checksum differs)
     """
-    files = {name: _file_checksum(folder / name)._asdict() for name in sorted(names)}
+    _write(Manifest(folder, kind, complete, {name: _file_checksum(folder / name) for name in names}))
+
+
+def add_file(manifest: Manifest, name: str, content: bytes) -> None:
+    """Write a file into a folder whose manifest is known, and list it; it may replace an earlier one.
+
+    While it is written the manifest does not list it: if that is interrupted, the folder is as if it never had it. The
+    other files keep their checksums, so that one which is damaged remains so.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> write_manifest(folder, [], kind="model")
+    >>> add_file(read_manifest(folder, kind="model"), "a.txt", b"one")
+    >>> read_manifest(folder, kind="model").read("a.txt")
+    b'one'
+    """
+    others = {each: checksum for each, checksum in manifest.files.items() if each != name}
+    if name in manifest.files:
+        _write(replace(manifest, files=others))
+    write_atomic(manifest.folder / name, content)
+    checksum = FileChecksum(len(content), hashlib.sha256(content).hexdigest())
+    _write(replace(manifest, files={**others, name: checksum}))
+
+
+def _write(manifest: Manifest) -> None:
     content = {
         "format": FOLDER_FORMAT,
         "version": FOLDER_VERSION,
         "apmax": __version__,
-        "kind": kind,
-        "complete": complete,
+        "kind": manifest.kind,
+        "complete": manifest.complete,
+        "files": {name: checksum._asdict() for name, checksum in sorted(manifest.files.items())},
     }
-    write_atomic(folder / MANIFEST_FILE, _render({**content, "files": files}))
+    write_atomic(manifest.folder / MANIFEST_FILE, _render(content))
 
 
 def read_manifest(folder: str | os.PathLike[str], *, kind: str) -> Manifest:

@@ -15,12 +15,14 @@ from apmax.folders import folder_bytes
 
 if TYPE_CHECKING:
     from apmax.committee import Leaderboard
+    from apmax.metrics import Difference, Interval
     from apmax.workflows import Evaluation, JobResult, TargetEvaluations
 
 _SAME_NAME = """
-    augment batch_size by contact_sheet devices duplicates effort ending ensemble epochs group kind largest_fragment
-    loss lr member model name num_pos on_error out path positive pretrained probability resume root seed share size
-    smiles space split stem target test test_share time time_limit top valid weight width
+    against augment batch_size budget by confidence contact_sheet cost data devices duplicates effort ending
+    ensemble epochs group guarantee head kind largest_fragment loss lr member model name num_pos on_error out path
+    positive precision pretrained prevalence probability recall resume root seed share size smiles space split stem
+    target test test_share time time_limit top valid weight width
 """
 FLAGS = {
     **{name: f"--{name.replace('_', '-')}" for name in _SAME_NAME.split()},
@@ -48,6 +50,24 @@ def show_notes(facts: Sequence[str], warnings: Sequence[str]) -> None:
     for fact in facts:
         console.print(Text(fact), soft_wrap=True)
     show_warnings(warnings)
+
+
+class Notes:
+    """Facts and warnings about the data, shown when they are found and kept for the report.
+
+    Args:
+        quiet: Show only the warnings.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self.facts: list[str] = []
+        self.warnings: list[str] = []
+
+    def show(self, facts: list[str], warnings: list[str]) -> None:
+        """Show and keep facts and warnings."""
+        self.facts, self.warnings = facts, warnings
+        show_notes([] if self.quiet else facts, warnings)
 
 
 def show_warnings(lines: Sequence[str]) -> None:
@@ -107,6 +127,45 @@ def metrics_table(parts: Mapping[str, TargetEvaluations]) -> Table:
         if results.several:
             table.add_row(f"{indent}mean", "", "", Text(f"{results.mean_ap:.4f}", "bold green"))
     return table
+
+
+def early_recognition_table(result: Evaluation) -> Table:
+    """Return a table of precision and recall of the best rows, then BEDROC and the enrichment at 1 %."""
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("of the best rows", "precision", "95 %", "recall", "95 %"):
+        table.add_column(name, justify="left" if name.startswith("of") else "right", no_wrap=True)
+    for k, precision in result.precision_at.items():
+        recall = result.recall_at[k]
+        table.add_row(f"{k:,}", f"{precision.estimate:.3f}", _ends(precision), f"{recall.estimate:.3f}", _ends(recall))
+    table.add_row()
+    table.add_row("BEDROC (α = 20)", f"{result.bedroc.estimate:.3f}", _ends(result.bedroc))
+    enrichment = result.enrichment
+    table.add_row(
+        "enrichment at 1 %",
+        f"{enrichment.estimate:.2f}",
+        Text(f"{enrichment.low:.2f}–{enrichment.high:.2f}", "dim"),
+    )
+    return table
+
+
+def difference_line(difference: Difference, names: Sequence[str], target: str = "") -> Text:
+    """Return the difference of two models' AP in words."""
+    if difference.low > 0:
+        verdict = f"{names[0]} is better on these rows"
+    elif difference.high < 0:
+        verdict = f"{names[1]} is better on these rows"
+    else:
+        verdict = "no difference can be told"
+    return Text.assemble(
+        f"{target}: " if target else "",
+        f"AP of {names[0]} minus AP of {names[1]}: ",
+        (f"{difference.estimate:+.4f}", "bold green"),
+        f" (95 % {difference.low:+.4f} to {difference.high:+.4f}): {verdict}",
+    )
+
+
+def _ends(interval: Interval) -> Text:
+    return Text(f"{interval.low:.3f}–{interval.high:.3f}", "dim")
 
 
 def show_training(result: JobResult, console: Console, *, quiet: bool = False) -> None:

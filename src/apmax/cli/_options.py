@@ -168,8 +168,9 @@ ModelOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Train one network. Tables: mlp or linear; molecules: gine, mpnn, ml-mpnn; images: resnet18, resnet34 "
-        "(default: the first); or your own as package.module:callable.",
+        help="Train one network. Tables: mlp or linear; molecules: gine, mpnn, ml-mpnn; images: resnet18, resnet34, "
+        "resnet10 (default: the first; resnet10 for small images with few positives); or your own as "
+        "package.module:callable.",
         rich_help_panel=TRAINING,
     ),
 ]

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from apmax.cli.report import write_training_report
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -44,8 +46,10 @@ def demo_command(
         "data": {"train": str(train), "target": "malignant", "test": str(test)},
         "committee": {"members": members},
     }
-    result = workflows.train_job(job, out=folder, progress=True, notify=_console.show_notes)
+    notes = _console.Notes()
+    result = workflows.train_job(job, out=folder, progress=True, notify=notes.show)
     _console.show_training(result, console)
+    page = write_training_report(result, notes)
     curves: dict[str, dict[str, list[Any]]] = {}
     for task_name, task in DEMO_TASKS.items():
         cells = [(task_name, number, quick) for number in range(len(task.cells(quick)))]
@@ -65,6 +69,8 @@ def demo_command(
     picture = out / "demo_pr_curves.png"
     draw_demo_curves(picture, curves)
     console.print(f"Precision–recall curves: {picture}", soft_wrap=True)
+    if page is not None:
+        console.print(f"Report of the committee: {page}", soft_wrap=True)
 
 
 def _new_folder(path: Path) -> Path:

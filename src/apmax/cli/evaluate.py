@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +16,8 @@ EXAMPLES = """[bold]Examples[/]
 apmax evaluate runs/churn next_month.csv
 
 apmax evaluate runs/churn next_month.csv --json | jq .ap.estimate
+
+apmax evaluate runs/churn next_month.csv --against runs/churn_2024
 
 apmax evaluate runs/active confirmed.csv --smiles canonical_smiles
 
@@ -31,28 +33,77 @@ def evaluate_command(
     path: _options.OtherPathOption = None,
     root: _options.OtherRootOption = None,
     ending: _options.OtherEndingOption = None,
+    against: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Compare with another model on the same rows.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    report: Annotated[
+        bool,
+        typer.Option(
+            "--report/--no-report", help="Write DIR/report-DATA.html, a page about the ranking; not with --json."
+        ),
+    ] = True,
     member: _options.MemberOption = None,
     model: _options.OtherModelOption = None,
 ) -> None:
-    """Measure a model on labelled rows: AP, AUPRC and AUROC with intervals, the no-skill AP, precision at k."""
+    """Measure a model on labelled rows: AP, AUPRC, AUROC, BEDROC, enrichment, precision and recall at k.
+
+    All have 95 % intervals; "no skill" is the AP of a random ranking.
+
+    With --against, two models on the same rows, and the difference of their AP with its interval: the difficulty of the
+    rows cancels, so that it tells more than the two intervals.
+    """
     from apmax import workflows
     from apmax.cli import _console
 
     _options.allow_local_import(model)
-    saved, source = (
-        workflows.load_model(directory, model=model)
-        .with_member(member)
-        .open(data, smiles=smiles, path=path, root=root, ending=ending)
-    )
+    options = {"smiles": smiles, "path": path, "root": root, "ending": ending}
+    saved, source = workflows.load_model(directory, model=model).with_member(member).open(data, **options)
+    console = _console.output()
+    if against is not None:
+        other = workflows.load_model(against)
+        known = {name: value for name, value in options.items() if name in other.data_type.reading_options}
+        comparison, warnings = workflows.compare_models(saved, source, *other.open(data, **known))
+        _console.show_warnings([*workflows.ignored_files_warning(source), *warnings])
+        if as_json:
+            sys.stdout.write(json.dumps(comparison.to_table(), indent=2) + "\n")
+            return
+        names = [str(directory), str(against)]
+        if directory.name != against.name:
+            names = [directory.name, against.name]
+        console.print(_console.metrics_table(dict(zip(names, (comparison.first, comparison.second), strict=True))))
+        console.print()
+        for target, difference in comparison.differences.items():
+            console.print(
+                _console.difference_line(difference, names, target if len(comparison.differences) > 1 else "")
+            )
+        if report:
+            _write_report(directory, data, member=member, model=model, against=against, **options)
+        return
     results, warnings = workflows.evaluate_source(saved, source)
     _console.show_warnings([*workflows.ignored_files_warning(source), *warnings])
     if as_json:
         sys.stdout.write(json.dumps(results.to_table(), indent=2) + "\n")
         return
-    console = _console.output()
     console.print(_console.metrics_table({"": results}))
-    console.print()
     for name, result in results.each.items():
-        values = "  ".join(f"{k:,}: {value:.3f}" for k, value in result.precision_at.items())
-        console.print(f"precision at  {values}{f'  ({name})' if results.several else ''}", soft_wrap=True)
+        console.print()
+        if results.several:
+            console.print(name)
+        console.print(_console.early_recognition_table(result))
+    if report:
+        _write_report(directory, data, member=member, model=model, **options)
+
+
+def _write_report(directory: Path, data: Path, **options: Any) -> None:
+    """Write the report on these rows into the folder; the metrics are shown, so that what fails is a warning."""
+    from apmax import report
+    from apmax.cli import _console
+
+    page = directory / report.page_name(data)
+    try:
+        report.write_report(report.report_folder(directory, data=data, **options), page)
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        _console.show_warnings([f"there is no report: {error}"])
+        return
+    _console.output().print(f"Report: {page}", soft_wrap=True)

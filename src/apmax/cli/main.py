@@ -15,7 +15,7 @@ except ModuleNotFoundError:  # pragma: no cover - there is no command without it
     raise SystemExit("apmax: the command line needs typer; it comes with: pip install 'apmax[cli]'") from None
 
 from apmax import __version__
-from apmax.cli import demo, evaluate, methods, predict, reproduce, train, tune
+from apmax.cli import decide, demo, evaluate, methods, predict, report, reproduce, train, tune
 
 FAILED, MISUSED, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 
@@ -31,6 +31,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "train": train.train_command,
     "predict": predict.predict_command,
     "evaluate": evaluate.evaluate_command,
+    "report": report.report_command,
+    "decide": decide.decide_command,
     "tune": tune.tune_command,
     "methods": methods.methods_command,
     "demo": demo.demo_command,

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from apmax.cli._options import COMMITTEE, DATA, SPLITTING, TRAINING, JobOptions, parse_duration, with_job_options
+from apmax.cli.report import write_training_report
 from apmax.folders import check_free, is_first_process
 
 EXAMPLES = """[bold]Examples[/]
@@ -92,12 +93,23 @@ def train_command(
     ensemble: Annotated[
         int | None, typer.Option(min=1, metavar="K", help="Average K models.", rich_help_panel=TRAINING)
     ] = None,
+    head: Annotated[
+        str | None,
+        typer.Option(
+            metavar="exact|only",
+            help="Re-train the last layer by the exact objective: at the end, or as the only training.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
     devices: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Processes or GPUs.", rich_help_panel=TRAINING)
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the training in --out.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only the final table.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show a line per epoch; DIR/log.txt has them.")] = False,
+    report: Annotated[
+        bool, typer.Option("--report/--no-report", help="Write DIR/report.html, a page about the ranking.")
+    ] = True,
 ) -> None:
     """Learn to rank a table, molecules or images.
 
@@ -114,7 +126,7 @@ def train_command(
 
     if quiet and verbose:
         raise typer.BadParameter("--quiet and --verbose exclude each other")
-    overrides = options.overrides(num_pos=num_pos, lr=lr, ensemble=ensemble, devices=devices)
+    overrides = options.overrides(num_pos=num_pos, lr=lr, ensemble=ensemble, head=head, devices=devices)
     job = options.job_table(test=test, test_share=test_share)
     committee = {"effort": effort, "members": member, "time_limit": parse_duration(time_limit)}
     given = {name: value for name, value in committee.items() if value is not None}
@@ -122,16 +134,19 @@ def train_command(
         job["committee"] = {**job.get("committee", {}), **given}
     plan = workflows.plan_training(job, overrides, options.folders)
     _console.set_threads(workflows.DATA_TYPES[plan.data.kind])
-    notify = (lambda _, warnings: _console.show_warnings(warnings)) if quiet else _console.show_notes
+    notes = _console.Notes(quiet=quiet)
     result = workflows.train_job(
-        plan, out=out, resume=resume, progress="epochs" if verbose else not quiet, notify=notify
+        plan, out=out, resume=resume, progress="epochs" if verbose else not quiet, notify=notes.show
     )
     if not is_first_process():
         return
     _console.show_warnings(result.warnings)
     console = _console.output()
     _console.show_training(result, console, quiet=quiet)
+    page = write_training_report(result, notes) if report else None
     if not quiet:
+        if page is not None:
+            console.print(f"Report: {page}", soft_wrap=True)
         targets = plan.data.targets
         sorting = f"--by {targets[0]} --sort" if len(targets) > 1 else "--sort"
         console.print(f"To rank new rows: apmax predict {out} DATA {sorting} --out ranked.csv", soft_wrap=True)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apmax.blend import Blend
+from apmax.committee.loss_rule import loss_advice
 from apmax.committee.members import LOSS_PAIRS
 from apmax.metrics import Difference, Interval, average_precision_interval, paired_difference
 
@@ -47,7 +48,8 @@ class LossVerdict:
             conclusion = "the AP loss costs average precision here"
         else:
             conclusion = "no difference can be told"
-        return f"{self.ap_member} trained by AP against cross-entropy: {text}: {conclusion}"
+        advice = loss_advice(gain.low, gain.high)
+        return f"{self.ap_member} trained by AP against cross-entropy: {text}: {conclusion}; {advice}"
 
 
 @dataclass(frozen=True)

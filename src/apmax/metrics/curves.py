@@ -1,4 +1,4 @@
-"""Average precision, the precision-recall and ROC curves and the top of the list, with exact ties and weights."""
+"""Average precision, the areas under the precision-recall and ROC curves, and the bundle of all ranking metrics."""
 
 from __future__ import annotations
 
@@ -7,16 +7,26 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from apmax import validation
+from apmax.metrics.early_recognition import BEDROC_ALPHA, ENRICHMENT_FRACTION, bedroc_of, enrichment_factor_of
 from apmax.metrics.ranking import Ranked, Sample, one_task, sample
 
 
 class RankingMetrics(NamedTuple):
-    """Average precision, trapezoidal AUPRC and AUROC of one ranking, or their means over several tasks."""
+    """Metrics of one ranking, or their means over several tasks.
+
+    Attributes:
+        ap: Average precision.
+        auprc: Trapezoidal area under the precision-recall curve.
+        auroc: Area under the ROC curve.
+        bedroc: BEDROC with α = 20.
+        enrichment: Enrichment factor of the best-scored 1 %.
+    """
 
     ap: float
     auprc: float
     auroc: float
+    bedroc: float
+    enrichment: float
 
 
 class PrecisionRecallCurve(NamedTuple):
@@ -90,11 +100,11 @@ def auroc(scores: Any, labels: Any, *, sample_weight: Any = None) -> Tensor:
 
 
 def ranking_metrics(scores: Any, labels: Any, *, sample_weight: Any = None) -> RankingMetrics:
-    """Return average precision, AUPRC and AUROC as plain numbers, from one sort of each class.
+    """Return average precision, AUPRC, AUROC, BEDROC and the enrichment factor at 1 %, from one sort of each class.
 
     Arguments and errors are those of `average_precision`. Of (n, tasks) every number is the mean over the tasks that
-    have both classes, NaN if there is none. Of one task a number is NaN where it is undefined: all three without
-    positives, AUROC also without negatives.
+    have both classes, NaN if there is none. Of one task a number is NaN where it is undefined: all without positives,
+    AUROC and BEDROC also without negatives.
 
     >>> result = ranking_metrics([0.9, 0.8, 0.7, 0.6], [1, 0, 1, 0])
     >>> print(f"AP {result.ap:.4f}, AUPRC {result.auprc:.4f}, AUROC {result.auroc:.4f}")
@@ -102,7 +112,15 @@ def ranking_metrics(scores: Any, labels: Any, *, sample_weight: Any = None) -> R
     """
     given = sample(scores, labels, sample_weight)
     positives, negatives = given.positives(), given.negatives()
-    values = torch.stack([metric(positives, negatives) for metric in (_average_precision, _auprc, _auroc)])
+    values = torch.stack(
+        [
+            _average_precision(positives, negatives),
+            _auprc(positives, negatives),
+            _auroc(positives, negatives),
+            bedroc_of(positives, negatives, BEDROC_ALPHA),
+            enrichment_factor_of(positives, negatives, ENRICHMENT_FRACTION),
+        ]
+    )
     if values.ndim == 2:
         values = values.masked_fill((positives.total == 0) | (negatives.total == 0), torch.nan).nanmean(-1)
     return RankingMetrics(*values.tolist())
@@ -136,64 +154,6 @@ def precision_recall_curve(scores: Any, labels: Any, *, sample_weight: Any = Non
     last = found.new_tensor([1.0, 0.0])
     precision, recall = found / (found + false), found / positives.total
     return PrecisionRecallCurve(torch.cat([precision, last[:1]]), torch.cat([recall, last[1:]]), -thresholds)
-
-
-def precision_at_k(scores: Any, labels: Any, *, k: int, sample_weight: Any = None) -> Tensor:
-    """Return the share of positives among the k best-scored examples.
-
-    Where equal scores straddle the cut, the value is its expectation over a random order of them: with a examples
-    strictly above the cut and t tied at it, `(TP_above + TP_tied·(k - a)/t) / k`. The order of the rows never matters.
-
-    Args:
-        scores: Finite scores on any scale, (n,), (n, 1) or (n, tasks).
-        labels: 0/1 of the same shape; NaN in (n, tasks) means "not measured".
-        k: Length of the list, 1 to n.
-        sample_weight: Weights (n,); a row of weight 2 takes two of the k places.
-
-    Returns:
-        A float64 scalar, or (tasks,) values; NaN for a task with fewer than k measured examples.
-
-    Raises:
-        ValueError: As `average_precision`, or k is less than 1 or more than the number (weight) of examples.
-
-    >>> precision_at_k([0.9, 0.8, 0.8, 0.6], [1, 0, 1, 0], k=2)
-    tensor(0.7500, dtype=torch.float64)
-    """
-    found, _, places = _found(scores, labels, k, sample_weight)
-    return found / places
-
-
-def recall_at_k(scores: Any, labels: Any, *, k: int, sample_weight: Any = None) -> Tensor:
-    """Return the share of the positives that are among the k best-scored examples.
-
-    Ties at the cut, arguments and errors are those of `precision_at_k`.
-
-    Returns:
-        A float64 scalar, or (tasks,) values; NaN without positives or with fewer than k measured examples.
-
-    >>> recall_at_k([0.9, 0.8, 0.8, 0.6], [1, 0, 1, 0], k=2)
-    tensor(0.7500, dtype=torch.float64)
-    """
-    found, total, _ = _found(scores, labels, k, sample_weight)
-    return found / total
-
-
-def _found(scores: Any, labels: Any, k: int, sample_weight: Any) -> tuple[Tensor, Tensor, float]:
-    """Return the expected weight of positives among the first k places, that of all positives, and k in their unit."""
-    k = validation.whole("k", k, 1)
-    given = sample(scores, labels, sample_weight)
-    everyone, positives = given.ranked(~given.labels.isnan()), given.positives()
-    places = k / given.weight_unit
-    if places > everyone.total.max():
-        total = everyone.total.max() * given.weight_unit
-        raise ValueError(f"k must be at most the number (weight) of examples, {total:g}; got {k}")
-    cut = torch.full_like(everyone.total, places).unsqueeze(-1)
-    last = cut.long() - 1 if everyone.cumulative is None else torch.searchsorted(everyone.cumulative, cut) - 1
-    key = everyone.keys.gather(-1, last.clamp_max(everyone.keys.shape[-1] - 1))
-    above, at = everyone.above(key, ties=False), everyone.above(key, ties=True)
-    found_above, found_at = positives.above(key, ties=False), positives.above(key, ties=True)
-    found = found_above + (found_at - found_above) * (cut - above) / (at - above)
-    return torch.where(everyone.total < places, torch.nan, found.squeeze(-1)), positives.total, places
 
 
 def _average_precision(positives: Ranked, negatives: Ranked) -> Tensor:

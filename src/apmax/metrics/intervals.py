@@ -16,8 +16,15 @@ from torch import Tensor
 from apmax import validation
 from apmax.metrics.bootstrap import resampled_average_precision
 from apmax.metrics.curves import auprc_of, average_precision_of
+from apmax.metrics.early_recognition import (
+    BEDROC_ALPHA,
+    ENRICHMENT_FRACTION,
+    bedroc_of,
+    checked_places,
+    found_of,
+)
 from apmax.metrics.quantiles import beta_quantile
-from apmax.metrics.ranking import Ranked, Sample, one_task, sample
+from apmax.metrics.ranking import Ranked, Sample, one_weighted_task
 
 
 @dataclass(frozen=True)
@@ -84,10 +91,10 @@ def average_precision_interval(
     confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
     validation.choice("method", method, ["beta", "bootstrap"])
     resamples, seed = validation.whole("resamples", resamples, 1), validation.whole("seed", seed)
-    given = _one_weighted_task(scores, labels, sample_weight)
+    given = one_weighted_task(scores, labels, sample_weight)
     estimate = average_precision_of(given).item()
     if method == "beta":
-        return _beta_interval(estimate, _effective_size(given.positives()), confidence)
+        return _beta_interval(estimate, given.positives().effective_size(), confidence)
     if int(given.labels.sum()) < 2:
         return Interval(estimate, math.nan, math.nan, confidence)
     values = resampled_average_precision([given], resamples, seed)[0]
@@ -114,8 +121,8 @@ def auprc_interval(scores: Any, labels: Any, *, confidence: float = 0.95, sample
     0.792 in 0.073 to 1.000
     """
     confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
-    given = _one_weighted_task(scores, labels, sample_weight)
-    return _beta_interval(auprc_of(given).item(), _effective_size(given.positives()), confidence)
+    given = one_weighted_task(scores, labels, sample_weight)
+    return _beta_interval(auprc_of(given).item(), given.positives().effective_size(), confidence)
 
 
 def auroc_interval(scores: Any, labels: Any, *, confidence: float = 0.95, sample_weight: Any = None) -> Interval:
@@ -151,7 +158,7 @@ def auroc_interval(scores: Any, labels: Any, *, confidence: float = 0.95, sample
     0.667 in 0.208 to 0.939
     """
     confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
-    given = _one_weighted_task(scores, labels, sample_weight)
+    given = one_weighted_task(scores, labels, sample_weight)
     positives, negatives = given.positives(), given.negatives()
     if not len(positives.keys) or not len(negatives.keys):
         return Interval(math.nan, math.nan, math.nan, confidence)
@@ -159,13 +166,133 @@ def auroc_interval(scores: Any, labels: Any, *, confidence: float = 0.95, sample
     estimate = (positives.weighted_sum(below) / positives.total).item()
     observed = _variance_of_mean(below, positives) + _variance_of_mean(above, negatives)
     ratio = observed / (estimate * (1 - estimate)) if 0 < estimate < 1 else 0.0
-    sizes = _effective_size(positives), _effective_size(negatives)
+    sizes = positives.effective_size(), negatives.effective_size()
 
     def variance(area: float) -> float:
         model = max(_exponential_variance(area, *sizes), _exponential_variance(area, *reversed(sizes)))
         return max(model, ratio * area * (1 - area))
 
     return Interval(estimate, *_score_limits(estimate, variance, confidence), confidence)
+
+
+def precision_at_k_interval(
+    scores: Any, labels: Any, *, k: int, confidence: float = 0.95, sample_weight: Any = None
+) -> Interval:
+    """Return the precision among the k best with the exact (Clopper-Pearson) interval of k trials.
+
+    Given the score of the next row, the k rows above it are independent draws from the population above that score.
+    With weights, the number of trials is Kish's effective number of these rows.
+
+    Args:
+        scores: Finite scores on any scale, (n,) or (n, 1).
+        labels: 0/1 of the same shape.
+        k: Length of the list, 1 to n.
+        confidence: Between 0 and 1.
+        sample_weight: Weights (n,); a row of weight 2 takes two of the k places.
+
+    Raises:
+        ValueError: As `precision_at_k`; several tasks; `confidence` out of range.
+
+    >>> interval = precision_at_k_interval([0.9, 0.8, 0.7, 0.6], [1, 0, 1, 0], k=2)
+    >>> print(f"{interval.estimate:.3f} in {interval.low:.3f} to {interval.high:.3f}")
+    0.500 in 0.013 to 0.987
+    """
+    confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
+    given = one_weighted_task(scores, labels, sample_weight)
+    places = checked_places(k, given)
+    found = found_of(given.positives(), given.negatives(), places).item()
+    return _beta_interval(found / places, _effective_places(given, places), confidence)
+
+
+def recall_at_k_interval(
+    scores: Any, labels: Any, *, k: int, confidence: float = 0.95, sample_weight: Any = None
+) -> Interval:
+    """Return the share of the positives among the k best with the exact interval of min(k, n₊) trials.
+
+    The list can hold min(k, n₊) positives: the interval is that of the share of these which are found, times
+    `min(k, n₊)/n₊`. With weights the numbers are Kish's effective ones.
+
+    Arguments and errors are those of `precision_at_k_interval`. NaN without positives.
+
+    >>> interval = recall_at_k_interval([0.9, 0.8, 0.7, 0.6], [1, 0, 1, 0], k=2)
+    >>> print(f"{interval.estimate:.3f} in {interval.low:.3f} to {interval.high:.3f}")
+    0.500 in 0.013 to 0.987
+    """
+    confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
+    given = one_weighted_task(scores, labels, sample_weight)
+    return _recall_interval(given, checked_places(k, given), confidence)
+
+
+def enrichment_factor_interval(
+    scores: Any,
+    labels: Any,
+    *,
+    fraction: float = ENRICHMENT_FRACTION,
+    confidence: float = 0.95,
+    sample_weight: Any = None,
+) -> Interval:
+    """Return the enrichment factor with its interval, that of the recall at k = fraction·n divided by the fraction.
+
+    Args:
+        scores: Finite scores on any scale, (n,) or (n, 1).
+        labels: 0/1 of the same shape.
+        fraction: Above 0, at most 1.
+        confidence: Between 0 and 1.
+        sample_weight: Weights (n,); their scale does not matter.
+
+    Returns:
+        Estimate and interval; NaN without positives.
+
+    Raises:
+        ValueError: As `enrichment_factor`; several tasks; `confidence` out of range.
+
+    >>> interval = enrichment_factor_interval([0.9, 0.8, 0.7, 0.6], [1, 0, 0, 0], fraction=0.5)
+    >>> print(f"{interval.estimate:.3f} in {interval.low:.3f} to {interval.high:.3f}")
+    2.000 in 0.050 to 2.000
+    """
+    confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
+    fraction = validation.interval("fraction", fraction, 0, 1, closed="right")
+    given = one_weighted_task(scores, labels, sample_weight)
+    total = len(given.keys) if given.weight is None else given.weight.sum().item()
+    recall = _recall_interval(given, fraction * total, confidence)
+    return Interval(recall.estimate / fraction, recall.low / fraction, recall.high / fraction, confidence)
+
+
+def bedroc_interval(
+    scores: Any, labels: Any, *, alpha: float = BEDROC_ALPHA, confidence: float = 0.95, sample_weight: Any = None
+) -> Interval:
+    """Return BEDROC with the interval "beta" of `average_precision_interval`, of min(n₊, 2n/α) trials.
+
+    BEDROC is a mean over positives of values between 0 and 1 while these are few; many of them take the places of each
+    other, and the first places count as `(Σw)²/Σw² ≈ 2n/α` trials, w = exp(-α·place/n). With weights the numbers of
+    rows are Kish's effective ones.
+
+    Args:
+        scores: Finite scores on any scale, (n,) or (n, 1).
+        labels: 0/1 of the same shape.
+        alpha: How much the top of the list counts, above 0.
+        confidence: Between 0 and 1.
+        sample_weight: Weights (n,); their scale does not matter.
+
+    Returns:
+        Estimate and interval; NaN without positives or without negatives.
+
+    Raises:
+        ValueError: As `bedroc`; several tasks; `confidence` out of range.
+
+    >>> interval = bedroc_interval([0.9, 0.8, 0.7, 0.6], [1, 0, 1, 0], alpha=1.0)
+    >>> print(f"{interval.estimate:.3f} in {interval.low:.3f} to {interval.high:.3f}")
+    0.754 in 0.062 to 1.000
+    """
+    confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
+    alpha = validation.interval("alpha", alpha, 0, closed="neither")
+    given = one_weighted_task(scores, labels, sample_weight)
+    positives, everyone = given.positives(), given.ranked(given.labels >= 0)
+    estimate = bedroc_of(positives, given.negatives(), alpha).item()
+    if math.isnan(estimate):
+        return Interval(estimate, estimate, estimate, confidence)
+    size = min(positives.effective_size(), max(1.0, 2 * everyone.effective_size() / alpha))
+    return _beta_interval(estimate, size, confidence)
 
 
 def paired_difference(
@@ -206,8 +333,8 @@ def paired_difference(
     """
     confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
     resamples, seed = validation.whole("resamples", resamples, 1), validation.whole("seed", seed)
-    a = _one_weighted_task(scores_a, labels, sample_weight, name="scores_a")
-    b = _one_weighted_task(scores_b, labels, sample_weight, name="scores_b")
+    a = one_weighted_task(scores_a, labels, sample_weight, name="scores_a")
+    b = one_weighted_task(scores_b, labels, sample_weight, name="scores_b")
     estimate = (average_precision_of(a) - average_precision_of(b)).item()
     if a.labels.sum() < 2:
         return Difference(estimate, math.nan, math.nan, confidence, math.nan)
@@ -217,26 +344,27 @@ def paired_difference(
     return Difference(estimate, *_quantiles(differences, confidence), confidence, share)
 
 
-def _one_weighted_task(scores: Any, labels: Any, sample_weight: Any, name: str = "scores") -> Sample:
-    """Return the checked sample without rows of weight 0, and without weights if these are all equal."""
-    given = one_task(sample(scores, labels, sample_weight, name=name))
+def _effective_places(given: Sample, places: float) -> float:
+    """Return Kish's effective number of the rows in the first `places`: their number where all weigh the same."""
     if given.weight is None:
-        return given
-    counted = given.weight > 0
-    weight = given.weight[counted]
-    equal = bool((weight == weight[0]).all())
-    return Sample(given.keys[counted], given.labels[counted], None if equal else weight)
+        return places
+    everyone = given.ranked(given.labels >= 0)
+    assert everyone.weight is not None
+    above, at = everyone.above(everyone.keys, ties=False), everyone.above(everyone.keys, ties=True)
+    taken = ((places - above) / (at - above)).clamp(0, 1) * everyone.weight
+    unit = everyone.weight.max()
+    return float((taken / unit).sum() ** 2 / (taken / unit * (everyone.weight / unit)).sum())
 
 
-def _effective_size(group: Ranked) -> float:
-    """Return Kish's effective number of rows, (Σw)²/Σw²: the number itself where all weigh the same."""
-    if group.weight is None:
-        return float(len(group.keys))
-    if not len(group.keys):
-        return 0.0
-    # Relative to the group's own largest: squares of weights that are small beside the other class's would vanish.
-    weight = group.weight / group.weight.max()
-    return float(weight.sum() ** 2 / (weight**2).sum())
+def _recall_interval(given: Sample, places: float, confidence: float) -> Interval:
+    positives = given.positives()
+    if not len(positives.keys):
+        return Interval(math.nan, math.nan, math.nan, confidence)
+    recall = (found_of(positives, given.negatives(), places) / positives.total).item()
+    most = min(1.0, places / positives.total.item())
+    size = min(positives.effective_size(), _effective_places(given, places))
+    share = _beta_interval(min(1.0, recall / most), size, confidence)
+    return Interval(recall, share.low * most, share.high * most, confidence)
 
 
 def _beta_interval(estimate: float, size: float, confidence: float) -> Interval:

@@ -1,4 +1,4 @@
-"""Quantiles of the beta distribution and of Student's t, without scipy."""
+"""The beta distribution and quantiles of Student's t, without scipy."""
 
 from __future__ import annotations
 
@@ -27,8 +27,40 @@ def beta_quantile(probability: float, a: float, b: float) -> float:
     a, b = validation.interval("a", a, 0, closed="neither"), validation.interval("b", b, 0, closed="neither")
     low, high = 0.0, 1.0
     while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if _incomplete_beta(middle, a, b) < probability else (low, middle)
+        low, high = (middle, high) if beta_cdf(middle, a, b) < probability else (low, middle)
     return middle
+
+
+def beta_cdf(x: float, a: float, b: float) -> float:
+    """Return the beta distribution's function I_x(a, b) by its continued fraction (DLMF 8.17.22).
+
+    For whole a and b it is also a binomial tail: a or more hits in a + b - 1 trials of probability x.
+
+    >>> round(beta_cdf(0.5, 3, 1), 6)  # three hits in three trials
+    0.125
+    """
+    if x > (a + 1) / (a + b + 2):
+        # On this side of the mode the fraction of the mirrored function converges faster.
+        return 1 - beta_cdf(1 - x, b, a)
+    if x <= 0:
+        return 0.0
+    log_front = a * math.log(x) + b * math.log1p(-x) - math.log(a)
+    log_front += math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    # The modified Lentz algorithm: ratios of successive numerators and denominators.
+    fraction, numerators, denominators, step = 1.0, 1.0, 0.0, 0
+    change = 0.0
+    while abs(change - 1) > 1e-15:
+        m, odd = divmod(step, 2)
+        if not odd:
+            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        else:
+            term = (m + 1) * (b - m - 1) * x / ((a + 2 * m + 1) * (a + 2 * m + 2))
+        denominators = 1 / _not_zero(1 + term * denominators)
+        numerators = _not_zero(1 + term / numerators)
+        change = numerators * denominators
+        fraction *= change
+        step += 1
+    return math.exp(log_front) / fraction
 
 
 def t_quantile(probability: float, freedom: int) -> float:
@@ -51,32 +83,6 @@ def t_quantile(probability: float, freedom: int) -> float:
         return math.sqrt(freedom * share / (1 - share))
     rest = beta_quantile(2 - 2 * probability, freedom / 2, 0.5)
     return math.sqrt(freedom * (1 - rest) / rest)
-
-
-def _incomplete_beta(x: float, a: float, b: float) -> float:
-    """Return the regularised incomplete beta function I_x(a, b) by its continued fraction (DLMF 8.17.22)."""
-    if x > (a + 1) / (a + b + 2):
-        # On this side of the mode the fraction of the mirrored function converges faster.
-        return 1 - _incomplete_beta(1 - x, b, a)
-    if x <= 0:
-        return 0.0
-    log_front = a * math.log(x) + b * math.log1p(-x) - math.log(a)
-    log_front += math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    # The modified Lentz algorithm: ratios of successive numerators and denominators.
-    fraction, numerators, denominators, step = 1.0, 1.0, 0.0, 0
-    change = 0.0
-    while abs(change - 1) > 1e-15:
-        m, odd = divmod(step, 2)
-        if not odd:
-            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        else:
-            term = (m + 1) * (b - m - 1) * x / ((a + 2 * m + 1) * (a + 2 * m + 2))
-        denominators = 1 / _not_zero(1 + term * denominators)
-        numerators = _not_zero(1 + term / numerators)
-        change = numerators * denominators
-        fraction *= change
-        step += 1
-    return math.exp(log_front) / fraction
 
 
 def _not_zero(value: float) -> float:

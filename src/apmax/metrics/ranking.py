@@ -41,6 +41,16 @@ class Ranked(NamedTuple):
         weight = self.keys.isfinite().double() if self.weight is None else self.weight
         return (weight * values).sum(-1)
 
+    def effective_size(self) -> float:
+        """Return Kish's effective number of examples of one task, (Σw)²/Σw²: the number itself for equal weights."""
+        if self.weight is None:
+            return float(len(self.keys))
+        if not len(self.keys):
+            return 0.0
+        # Relative to the group's own largest: squares of weights that are small beside the other class's would vanish.
+        weight = self.weight / self.weight.max()
+        return float(weight.sum() ** 2 / (weight**2).sum())
+
 
 class Sample(NamedTuple):
     """Negated scores (n,) or (tasks, n), labels of that shape, and weights (n,) in float64 if there are any.
@@ -119,6 +129,18 @@ def one_task(given: Sample) -> Sample:
             "scores[measured, t], labels[measured, t] with measured = ~labels[:, t].isnan()"
         )
     return given
+
+
+def one_weighted_task(scores: Any, labels: Any, sample_weight: Any, name: str = "scores") -> Sample:
+    """Return the checked sample of one task without rows of weight 0, and without weights if these are all equal."""
+    given = one_task(sample(scores, labels, sample_weight, name=name))
+    if given.weight is None:
+        return given
+    counted = given.weight > 0
+    weight = given.weight[counted]
+    if bool((weight == weight[0]).all()):
+        return Sample(given.keys[counted], given.labels[counted], None, given.weight_unit * weight[0].item())
+    return Sample(given.keys[counted], given.labels[counted], weight, given.weight_unit)
 
 
 def array(values: Any, name: str) -> Tensor:

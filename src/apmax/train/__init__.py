@@ -25,6 +25,7 @@ from apmax.train.config import (
 )
 from apmax.train.data import Data
 from apmax.train.display import format_record
+from apmax.train.embedding import embed
 from apmax.train.errors import CheckpointError, DivergedError, NotWrittenError, Terminated
 from apmax.train.loop import epochs
 from apmax.train.recipes import MINED_STAGE, RECIPES, mined_stage, sized_recipe, table_recipe
@@ -69,6 +70,7 @@ __all__ = [
     "compute_metrics",
     "config_from_table",
     "config_to_table",
+    "embed",
     "epochs",
     "fit",
     "fit_platt",

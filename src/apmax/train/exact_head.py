@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from apmax import functional, metrics
 from apmax.train.config import ExactHead
+from apmax.train.embedding import cached_embeddings, head_inputs
 from apmax.train.records import Record, compute_metrics
-from apmax.train.scoring import score_rows
 from apmax.train.selection import Candidate
 from apmax.train.state import RunState, StageState
 from apmax.train.weights import copy_weights, last_linear
@@ -36,10 +36,10 @@ def train_exact_head(run_state: RunState, state: StageState, stage: ExactHead) -
     started = time.monotonic()
     head = last_linear(run_state.model)
     module = run_state.fabric.setup(run_state.model)
-    features = _embed(run_state, module, head, run_state.data.train)
+    features = _embed(run_state, module, head, run_state.data.train, cache=stage.cache)
     splits = [_Embedded(features, run_state.labels, run_state.weight)]
     if run_state.valid_labels is not None:
-        features = _embed(run_state, module, head, run_state.data.valid)
+        features = _embed(run_state, module, head, run_state.data.valid, cache=stage.cache)
         splits.append(_Embedded(features, run_state.valid_labels, run_state.valid_weight))
     train_split = splits[0]._replace(labels=run_state.device_labels)
     bias = 0.0 if head.bias is None else head.bias.detach().double()
@@ -109,32 +109,25 @@ def _head_objective(split: _Embedded, weight: Tensor, bias: Tensor | float, stag
     )
 
 
-def _embed(run_state: RunState, module: nn.Module, head: nn.Linear, dataset: Any) -> Tensor:
+def _embed(run_state: RunState, module: nn.Module, head: nn.Linear, dataset: Any, *, cache: bool) -> Tensor:
     """Return the inputs of `head` for every row of `dataset`, (n, d) in float64; every process computes all rows."""
-    captured: list[Tensor] = []
-    hook = head.register_forward_pre_hook(lambda _, inputs: captured.append(inputs[0].detach().double()))
-    run_state.before_loading()
-    try:
-        scores = score_rows(
+
+    def compute() -> Tensor:
+        run_state.before_loading()
+        return head_inputs(
             module,
+            head,
             dataset,
-            list(range(len(dataset))),
             batch_size=run_state.run.eval_batch_size,
             seed=run_state.run.seed,
             device=run_state.device,
             workers=run_state.run.workers,
             collate=run_state.data.collate,
         )
-    finally:
-        hook.remove()
-    features = torch.cat(captured)
-    bias = 0.0 if head.bias is None else head.bias.double()
-    if features.ndim != 2 or len(features) != len(scores):
-        raise ValueError("exact_head needs a model that calls its last linear layer once, with one row per example")
-    recomputed = _squeeze_single_task(features @ head.weight.double().T + bias)
-    if recomputed.shape != scores.shape or not torch.allclose(recomputed, scores.double(), rtol=1e-3, atol=1e-3):
-        raise ValueError("exact_head needs a model whose scores are the output of its last linear layer")
-    return features
+
+    cache = cache and hasattr(dataset, "content_hash")
+    features = cached_embeddings(run_state.model, dataset, compute) if cache else compute()
+    return features.to(run_state.device).double()
 
 
 def _squeeze_single_task(scores: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ class EpochMetrics:
 def compute_metrics(
     scores: Tensor, labels: Tensor, *, objective: Objective | None = None, sample_weight: Tensor | None = None
 ) -> EpochMetrics:
-    """Return `ranking_metrics` and the exact objective of `scores` of shape (n,) or (n, tasks).
+    """Return AP, AUPRC, AUROC and the exact objective of `scores` of shape (n,) or (n, tasks).
 
     A row of `sample_weight` (n,) 2 counts as two rows.
 
@@ -50,7 +50,8 @@ def compute_metrics(
         objective.margin,
         sample_weight=sample_weight,
     )
-    return EpochMetrics(*ranking_metrics(scores, labels, sample_weight=sample_weight), objective=float(exact))
+    values = ranking_metrics(scores, labels, sample_weight=sample_weight)
+    return EpochMetrics(values.ap, values.auprc, values.auroc, objective=float(exact))
 
 
 @dataclass(frozen=True)

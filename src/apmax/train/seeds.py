@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,12 +60,14 @@ def fit(
     directory: str | os.PathLike[str] | None = None,
     resume: bool | str = False,
     progress: bool | str = False,
+    member_data: Sequence[Data] | None = None,
 ) -> Result:
     """Train all epochs and return the model with its records, those before a resume included.
 
     With `run.ensemble = k` the given model is the first of k members; the others are copies of it, re-initialised by
     their own seeds. Each member has its own sub-directory `member-0`, `member-1`, …; log.txt is about all of them.
-    `progress` is as in `epochs`.
+    `progress` is as in `epochs`. `member_data` gives every member its own data, such as other validation rows, in
+    place of `data`.
 
     >>> from torch.utils.data import TensorDataset
     >>> from apmax.train.config import Stage
@@ -75,6 +78,8 @@ def fit(
     >>> len(result.model.members), len(result.records)
     (3, 6)
     """
+    if member_data is not None and len(member_data) != run.ensemble:
+        raise ValueError(f"member_data must be one per model, got {len(member_data)} for ensemble={run.ensemble}")
     fabric = launch_fabric(run, directory)
     models = _make_members(model, run.ensemble, seed=run.seed)
     records: list[Record] = []
@@ -90,7 +95,7 @@ def fit(
             new = list(
                 epochs(
                     member,
-                    data,
+                    data if member_data is None else member_data[number],
                     member_run,
                     directory=folder,
                     resume=resume,

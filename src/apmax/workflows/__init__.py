@@ -12,10 +12,13 @@ from apmax.workflows.data_types import (
 )
 from apmax.workflows.evaluation import (
     Evaluation,
+    ModelComparison,
     TargetEvaluations,
+    compare_models,
     evaluate_scores,
     evaluate_source,
     evaluate_targets,
+    score_source,
 )
 from apmax.workflows.job import CommitteeConfig, CommitteeJob, Job, JobPlan, ModelConfig, plan_job, plan_training
 from apmax.workflows.job_result import JobResult
@@ -37,6 +40,7 @@ __all__ = [
     "Job",
     "JobPlan",
     "JobResult",
+    "ModelComparison",
     "ModelConfig",
     "MoleculeData",
     "Overrides",
@@ -47,6 +51,7 @@ __all__ = [
     "ScoredRows",
     "TableData",
     "TargetEvaluations",
+    "compare_models",
     "evaluate_scores",
     "evaluate_source",
     "evaluate_targets",
@@ -56,6 +61,7 @@ __all__ = [
     "parse_settings",
     "plan_job",
     "plan_training",
+    "score_source",
     "train_job",
     "write_predictions",
 ]

@@ -1,4 +1,4 @@
-"""Evaluation: ranking metrics with confidence intervals, by target."""
+"""Evaluation: ranking metrics with confidence intervals, by target, of one model or of two on the same rows."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import torch
 
 from apmax import metrics
 from apmax.data import RowSource, any_known
-from apmax.metrics import Interval
+from apmax.metrics import Difference, Interval
 from apmax.train import nan_to_none
 from apmax.workflows.data_types import RowReport
 from apmax.workflows.prepare import read_weights
 from apmax.workflows.saved_model import SavedModel
+from apmax.workflows.scored_rows import ScoredRows
 
 PRECISION_AT = (10, 50, 100, 500, 1000)
 
@@ -32,7 +33,10 @@ class Evaluation:
         ap: Average precision with its 95 % interval.
         auprc: Trapezoidal area under the precision–recall curve with its interval.
         auroc: Area under the ROC curve with its interval.
-        precision_at: Precision among the k best-ranked rows, by k.
+        bedroc: BEDROC (α = 20) with its interval.
+        enrichment: Enrichment factor of the best-ranked 1 % with its interval.
+        precision_at: Precision among the k best-ranked rows with its interval, by k.
+        recall_at: Share of the positives among the k best-ranked rows with its interval, by k.
     """
 
     rows: int
@@ -41,7 +45,10 @@ class Evaluation:
     ap: Interval
     auprc: Interval
     auroc: Interval
-    precision_at: dict[int, float]
+    bedroc: Interval
+    enrichment: Interval
+    precision_at: dict[int, Interval]
+    recall_at: dict[int, Interval]
 
     def to_table(self) -> dict[str, Any]:
         """Return plain dicts and numbers for JSON, None where a metric is undefined."""
@@ -52,17 +59,18 @@ class Evaluation:
 def evaluate_scores(
     scores: npt.NDArray[Any], labels: npt.NDArray[Any], sample_weight: npt.NDArray[Any] | None = None
 ) -> Evaluation:
-    """Return AP, AUPRC and AUROC with 95 % intervals, and precision at several k and at the number of positives.
+    """Return all metrics with 95 % intervals, precision and recall at several k and at the number of positives.
 
-    Precision at k is that of k rows of the list, whatever their weights.
+    Precision and recall at k are those of k rows of the list, whatever their weights.
 
     >>> result = evaluate_scores(np.array([0.9, 0.8, 0.7, 0.1]), np.array([1, 0, 1, 0]))
-    >>> round(result.ap.estimate, 3), result.no_skill, result.precision_at
-    (0.833, 0.5, {2: 0.5})
+    >>> round(result.ap.estimate, 3), result.no_skill, result.precision_at[2].estimate
+    (0.833, 0.5, 0.5)
     """
     score, label = torch.as_tensor(scores), torch.as_tensor(labels)
     rows, positives = len(label), int(label.sum())
     weight = np.ones(rows) if sample_weight is None else sample_weight
+    lengths = sorted({k for k in (*PRECISION_AT, positives) if 0 < k <= rows})
     return Evaluation(
         rows=rows,
         positives=positives,
@@ -70,10 +78,10 @@ def evaluate_scores(
         ap=metrics.average_precision_interval(score, label, sample_weight=sample_weight),
         auprc=metrics.auprc_interval(score, label, sample_weight=sample_weight),
         auroc=metrics.auroc_interval(score, label, sample_weight=sample_weight),
-        precision_at={
-            k: metrics.precision_at_k(score, label, k=k).item()
-            for k in sorted({k for k in (*PRECISION_AT, positives) if 0 < k <= rows})
-        },
+        bedroc=metrics.bedroc_interval(score, label, sample_weight=sample_weight),
+        enrichment=metrics.enrichment_factor_interval(score, label, sample_weight=sample_weight),
+        precision_at={k: metrics.precision_at_k_interval(score, label, k=k) for k in lengths},
+        recall_at={k: metrics.recall_at_k_interval(score, label, k=k) for k in lengths},
     )
 
 
@@ -136,15 +144,15 @@ def evaluate_targets(
     return TargetEvaluations(each, len(names) > 1)
 
 
-def evaluate_source(model: SavedModel, source: RowSource) -> tuple[TargetEvaluations, list[str]]:
-    """Return the evaluation of a model on labelled rows, and warnings about them.
+def score_source(model: SavedModel, source: RowSource) -> tuple[ScoredRows, list[str]]:
+    """Return the scores of a model on labelled rows, and warnings about these; rows that cannot be read are left out.
 
     Args:
         model: The model, and with it the encoder for the source (`SavedModel.open` returns both).
         source: The rows.
 
     Raises:
-        ValueError: A target column is missing, there are no rows, or none is positive.
+        ValueError: A target column is missing, or there are no rows.
     """
     model.targets.check_columns(source)
     report, scores, labels, weights = RowReport(), [], [], []
@@ -157,20 +165,125 @@ def evaluate_source(model: SavedModel, source: RowSource) -> tuple[TargetEvaluat
         labels.append(model.targets.labels(chunk))
     if not scores:
         raise ValueError(f"{source.path} has no rows")
-    label, names = np.concatenate(labels), model.targets.names
-    if len(names) == 1 and not (label == 1).any():
-        target = model.targets.each[0]
-        raise ValueError(f"{source.path} has no row whose {target.name!r} is {target.positive!r}: AP is undefined")
-    results = evaluate_targets(np.concatenate(scores), label, names, np.concatenate(weights) if weighted else None)
+    label = np.concatenate(labels)
     unlabelled = int((~any_known(label)).sum())
     warnings = [
         *report.lines(),
         *([f"{unlabelled:,} rows without a target are left out"] if unlabelled else []),
         *([f"there is no column {column!r}: all rows have the same weight"] if column and not weighted else []),
-        *(
-            f"{name!r} has no positive or no negative row here: its AP is undefined"
-            for name in names
-            if name not in results.each
-        ),
     ]
-    return results, warnings
+    weight = np.concatenate(weights) if weighted else None
+    return ScoredRows.of("test", np.concatenate(scores), label, sample_weight=weight), warnings
+
+
+def evaluate_source(model: SavedModel, source: RowSource) -> tuple[TargetEvaluations, list[str]]:
+    """Return the evaluation of a model on labelled rows, and warnings about them.
+
+    Args:
+        model: The model, and with it the encoder for the source (`SavedModel.open` returns both).
+        source: The rows.
+
+    Raises:
+        ValueError: A target column is missing, there are no rows, or none is positive.
+    """
+    scored, warnings = score_source(model, source)
+    names = model.targets.names
+    if len(names) == 1 and not (scored.labels == 1).any():
+        target = model.targets.each[0]
+        raise ValueError(f"{source.path} has no row whose {target.name!r} is {target.positive!r}: AP is undefined")
+    results = evaluate_targets(scored.scores, scored.labels, names, _unequal(scored.sample_weight))
+    return results, [*warnings, *_undefined(names, results)]
+
+
+@dataclass(frozen=True)
+class ModelComparison:
+    """Two models on the same rows.
+
+    Args:
+        first: The metrics of the first model.
+        second: Those of the second.
+        differences: AP of the first minus AP of the second by target, with the interval of a paired bootstrap.
+        scored: The rows that both can read with the scores of each; of the targets that both have.
+    """
+
+    first: TargetEvaluations
+    second: TargetEvaluations
+    differences: dict[str, Difference]
+    scored: tuple[ScoredRows, ScoredRows]
+
+    def to_table(self) -> dict[str, Any]:
+        """Return plain dicts: the metrics of both models, and the difference of the only target or of each."""
+        each = {name: nan_to_none(asdict(difference)) for name, difference in self.differences.items()}
+        difference = each if self.first.several else next(iter(each.values()))
+        return {"first": self.first.to_table(), "second": self.second.to_table(), "difference": difference}
+
+
+def compare_models(
+    model: SavedModel, source: RowSource, other: SavedModel, other_source: RowSource
+) -> tuple[ModelComparison, list[str]]:
+    """Compare two models on the same labelled rows, and return warnings about these.
+
+    Args:
+        model: The first model, and with it the encoder for its source (`SavedModel.open` returns both).
+        source: The rows.
+        other: The second model, likewise.
+        other_source: The same rows, as the second model opened them.
+
+    Raises:
+        ValueError: As `evaluate_source`; the models have no target in common, or differ in what is positive.
+    """
+    names = [name for name in model.targets.names if name in other.targets.names]
+    if not names:
+        raise ValueError(
+            f"against: the models have no target in common: {', '.join(model.targets.names)} and "
+            f"{', '.join(other.targets.names)}"
+        )
+    first, warnings = score_source(model, source)
+    second, more = score_source(other, other_source)
+    _, own, others = np.intersect1d(first.rows, second.rows, return_indices=True)
+    a = _part_of(first, own, [model.targets.names.index(name) for name in names])
+    b = _part_of(second, others, [other.targets.names.index(name) for name in names])
+    if not np.array_equal(a.labels, b.labels, equal_nan=True):
+        raise ValueError(f"against: the models differ in which rows are positive ({', '.join(names)})")
+    weight = _unequal(a.sample_weight)
+    results = [evaluate_targets(part.scores, part.labels, names, weight) for part in (a, b)]
+    differences = {}
+    for number, name in enumerate(names):
+        known = ~np.isnan(a.labels[:, number])
+        if name in results[0].each:
+            differences[name] = metrics.paired_difference(
+                a.scores[known, number],
+                b.scores[known, number],
+                a.labels[known, number],
+                sample_weight=None if weight is None else weight[known],
+            )
+    left_out = len(first.rows) + len(second.rows) - 2 * len(own)
+    lines = [
+        *dict.fromkeys([*warnings, *more]),
+        *([f"{left_out:,} rows that one of the models cannot read are left out"] if left_out else []),
+        *_undefined(names, results[0]),
+    ]
+    return ModelComparison(results[0], results[1], differences, (a, b)), lines
+
+
+def _part_of(scored: ScoredRows, rows: npt.NDArray[np.int64], targets: Sequence[int]) -> ScoredRows:
+    return ScoredRows(
+        scored.part,
+        scored.rows[rows],
+        scored.scores[rows][:, targets],
+        scored.labels[rows][:, targets],
+        scored.sample_weight[rows],
+    )
+
+
+def _undefined(names: Sequence[str], results: TargetEvaluations) -> list[str]:
+    return [
+        f"{name!r} has no positive or no negative row here: its AP is undefined"
+        for name in names
+        if name not in results.each
+    ]
+
+
+def _unequal(sample_weight: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
+    """Return weights, or None where they are all the same."""
+    return sample_weight if len(sample_weight) and np.ptp(sample_weight) > 0 else None

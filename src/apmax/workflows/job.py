@@ -30,7 +30,7 @@ from apmax.workflows.overrides import Overrides, override_run, set_at_path
 
 LARGEST_SEED = 2**31 - 2**10
 """The largest seed of a committee: LightGBM and scikit-learn take 31 bits, and the number of the fold is added."""
-_ONE_NETWORK = ("loss", "epochs", "batch_size", "num_pos", "lr", "ensemble", "devices")
+_ONE_NETWORK = ("loss", "epochs", "batch_size", "num_pos", "lr", "ensemble", "head", "devices")
 
 
 @dataclass(frozen=True)
@@ -102,10 +102,11 @@ class JobPlan:
 
     Args:
         data: The data, with the files found.
-        model: The network.
+        model: The network, or the data type's first where the job names none.
         run_table: The job's plain table without [data] and [model].
         overrides: Settings that replace those of the table.
         seed: The run's seed, which the split needs.
+        names_model: Whether the job names a model; otherwise the size of the training set chooses one.
     """
 
     data: DataConfig
@@ -113,6 +114,7 @@ class JobPlan:
     run_table: Mapping[str, Any]
     overrides: Overrides
     seed: int
+    names_model: bool = True
 
     def resolve(self, data: DataConfig, *, rows: int, positives: int, settings: Mapping[str, Any] | None = None) -> Job:
         """Return the job for a training set of that size.
@@ -129,12 +131,16 @@ class JobPlan:
         overrides = self.overrides.with_settings(settings or {})
         data_type = data_type_of(data)
         model = _override_model(self.model, overrides) if settings else self.model
+        ensemble = 1
         if model.pretrained is None:
             # Weights of a file need the network that they are of.
+            if not self.names_model and "model.name" not in (settings or {}):
+                model = replace(model, name=data_type.default_model(positives))
             model = replace(model, options={**data_type.default_options(model.name, positives), **model.options})
+            ensemble = data_type.default_ensemble(model.name, positives)
         data_type.check_options(model.name, model.options, data_type.find_builder(model.name))
-        stages = data_type.default_stages(rows, positives, model.name)
-        return Job(data, model, _build_run(self.run_table, overrides, stages, data_type))
+        stages = data_type.default_stages(rows, positives, model.name, ensemble)
+        return Job(data, model, _build_run(self.run_table, overrides, stages, data_type, ensemble))
 
 
 def plan_training(
@@ -213,18 +219,24 @@ def plan_job(table: Mapping[str, Any], overrides: Overrides | None = None, folde
     overrides = Overrides() if overrides is None else overrides
     data = _with_found_files(read_data_config(table, overrides, folders), folders)
     data_type = data_type_of(data)
-    model = _read_model_config(_model_table(table, overrides), data_type)
+    model_table = _model_table(table, overrides)
+    model = _read_model_config(model_table, data_type)
     if model.pretrained is not None:
         if not data_type.has_pretrained:
             raise ValueError(f"pretrained is for networks of images; these data are of kind {data.kind}")
         model = replace(model, pretrained=str(find_file(model.pretrained, folders)))
+    elif overrides.head == "only" and model.name in data_type.models:
+        raise ValueError(
+            "head: only the last layer would be trained, on a network with random weights; give weights that it begins "
+            'with (pretrained=FILE, for images) or a network of your own (model="package.module:callable")'
+        )
     data_type.check_options(model.name, model.options, data_type.find_builder(model.name))
     run_table = {key: value for key, value in table.items() if key not in ("data", "model")}
     # The default recipe before it is sized: enough to check the names and the types of all settings.
     run = _build_run(run_table, overrides, RECIPES["default"](num_pos=1), data_type)
     if model.pretrained is not None and run.ensemble > 1:
         raise ValueError("pretrained and ensemble exclude each other: only one model can begin with given weights")
-    return JobPlan(data, model, run_table, overrides, run.seed)
+    return JobPlan(data, model, run_table, overrides, run.seed, names_model="name" in model_table)
 
 
 def read_data_config(
@@ -344,11 +356,16 @@ def _override_model(model: ModelConfig, overrides: Overrides) -> ModelConfig:
 
 
 def _build_run(
-    table: Mapping[str, Any], overrides: Overrides, stages: Sequence[Stage], data_type: DataType[Any]
+    table: Mapping[str, Any],
+    overrides: Overrides,
+    stages: Sequence[Stage],
+    data_type: DataType[Any],
+    ensemble: int = 1,
 ) -> Run:
+    """Return the run of a table; default stages come with the number of networks that they are for."""
     run = run_from_table(table)
     if "stage" not in table and "recipe" not in table:
-        run = replace(run, stages=tuple(stages))
+        run = replace(run, stages=tuple(stages), ensemble=run.ensemble if "ensemble" in table else ensemble)
     if "eval_batch_size" not in table:
         run = replace(run, eval_batch_size=min(run.eval_batch_size, data_type.scoring_batch_size))
     return run_from_table(override_run(run_to_table(run), overrides))

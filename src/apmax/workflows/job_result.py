@@ -24,8 +24,8 @@ class JobResult:
     Args:
         folder: Where the model is.
         model: The chosen model.
-        valid: Its metrics on the rows by which it was chosen: validation rows, or the cross-fitted training rows of a
-            committee.
+        valid: Its metrics on the rows by which it was chosen: validation rows (of an ensemble of images each scored by
+            the networks that hold it out), or the cross-fitted training rows of a committee.
         test: Its metrics on the test rows, if there are any.
         records: The trainer's records, one an epoch.
         chosen: Stage and epoch of the chosen weights, for each member of an ensemble.

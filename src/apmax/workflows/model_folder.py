@@ -5,6 +5,7 @@ encoder.json        the encoder of the rows and the meaning of the targets' valu
 results.json        metrics of the chosen model on held-out and test rows; of a committee also the leaderboard
 unreadable.csv      the rows that could not be read, if there were any
 contact-sheet.png   the best-ranked images, if the data are images
+decision.json       the threshold of each target, if `apmax decide` has chosen one
 scores-*.npz        the scores of held-out and test rows (`apmax.workflows.scored_rows`)
 manifest.json       the checksums of the files from which the model is loaded, written last
 .lock               held by the training
@@ -26,7 +27,8 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,7 @@ from apmax.workflows.scored_rows import MODEL_KIND
 FORMAT_VERSION = 3
 JOB_FILES = ("run.toml", "encoder.json")
 """Files that are written before training."""
-CALIBRATION_FILE, PLAN_FILE = "calibration.json", "plan.json"
+CALIBRATION_FILE, DECISION_FILE, PLAN_FILE = "calibration.json", "decision.json", "plan.json"
 
 
 def save_job(
@@ -55,6 +57,7 @@ def save_job(
     if read_started(folder) is not None:
         # While the files are replaced, the manifest lists none of them.
         write_manifest(folder, (), kind=MODEL_KIND, complete=False)
+        (folder / DECISION_FILE).unlink(missing_ok=True)  # it was made for the earlier weights
     write_job(job, folder / "run.toml")
     content = {
         "version": FORMAT_VERSION,
@@ -121,17 +124,18 @@ def load_model(folder: str | os.PathLike[str], *, model: str | Callable[..., nn.
         raise FileNotFoundError(f"the training in {folder} is not finished: continue it with resume=True")
     manifest.verify()
     encoder, targets = _read_encoder(manifest)
+    thresholds = _read_thresholds(manifest, targets.names)
     job = job_from_toml(manifest.read("run.toml"))
     if isinstance(job, CommitteeJob):
         if model is not None:
             raise ValueError(f"model: {folder} holds a committee, which has no network of your own")
-        return SavedCommittee.of(job, encoder, targets, read_committee(manifest))
+        return replace(SavedCommittee.of(job, encoder, targets, read_committee(manifest)), thresholds=thresholds)
     calibration = _read_calibration(manifest, len(targets.each))
     builder = _trusted_builder(job, model, folder)
     members = [_load_network(job, encoder, manifest, name, builder) for name in weight_files(job)]
     network = members[0] if len(members) == 1 else Ensemble(members)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return SavedNetwork(job, encoder, targets, calibration, network.eval().to(device))
+    return SavedNetwork(job, encoder, targets, calibration, network.eval().to(device), thresholds=thresholds)
 
 
 def _read_encoder(manifest: Manifest) -> tuple[Encoder, Targets]:
@@ -177,6 +181,35 @@ def _read_calibration(manifest: Manifest, targets: int) -> tuple[PlattCurve | No
         file = manifest.folder / CALIBRATION_FILE
         raise ValueError(f"{file} was not written by apmax: it has no curve of slope and intercept for every target")
     return curves
+
+
+def read_targets(manifest: Manifest) -> Targets:
+    """Return the targets of a model's folder, without its network.
+
+    Raises:
+        ValueError: As `load_model`.
+    """
+    return _read_encoder(manifest)[1]
+
+
+def _read_thresholds(manifest: Manifest, names: Sequence[str]) -> dict[str, float]:
+    """Return the thresholds in decision.json; none without that file.
+
+    Raises:
+        ValueError: Not the content that `apmax decide` writes.
+    """
+    if DECISION_FILE not in manifest.files:
+        return {}
+    entries = _read_json(manifest, DECISION_FILE).get("targets")
+    try:
+        found = {name: float(entry["threshold"]) for name, entry in (entries or {}).items()}
+        good = all(map(math.isfinite, found.values())) and set(found) <= set(names)
+    except (TypeError, ValueError, LookupError, AttributeError):
+        found, good = {}, False
+    if not good:
+        file = manifest.folder / DECISION_FILE
+        raise ValueError(f"{file} was not written by apmax: it must have a threshold for some of the targets")
+    return found
 
 
 def _read_json(manifest: Manifest, name: str) -> dict[str, Any]:

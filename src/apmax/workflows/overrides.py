@@ -12,6 +12,7 @@ from apmax import validation
 from apmax.losses import LOSSES
 from apmax.train import (
     MINED_STAGE,
+    ExactHead,
     Optimizer,
     Sampler,
     Schedule,
@@ -25,6 +26,7 @@ from apmax.train import (
 
 STAGE_PARTS = {"optimizer": Optimizer, "sampler": Sampler, "schedule": Schedule}
 CROSS_ENTROPY = "ce"
+HEADS = ("exact", "only")
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Overrides:
     Args:
         loss: Loss of the last stage, names of `LOSSES` joined by "+", or "ce_mined": cross-entropy on mined negatives.
             With the default stages, "ce" gives one stage, and any other loss follows a stage of cross-entropy.
+        head: "exact" adds a stage that re-trains the last layer by the exact objective; with "only" it is the only
+            stage, and the embeddings are kept in the cache.
         epochs: Epochs of the last stage.
         batch_size: Batch size of every stage.
         num_pos: Positives per batch, in the stages whose sampler has them.
@@ -45,6 +49,7 @@ class Overrides:
     """
 
     loss: str | None = None
+    head: str | None = None
     epochs: int | None = None
     batch_size: int | None = None
     num_pos: int | None = None
@@ -95,6 +100,8 @@ def override_run(run: Mapping[str, Any], overrides: Overrides) -> dict[str, Any]
             table[name] = getattr(overrides, name)
     if overrides.loss is not None:
         table["stage"] = _with_loss(table["stage"], overrides.loss)
+    if overrides.head is not None:
+        table["stage"] = _with_head(table["stage"], overrides)
     gradient = [stage for stage in table["stage"] if stage["kind"] == Stage.kind]
     if overrides.epochs is not None and gradient:
         gradient[-1]["epochs"] = overrides.epochs
@@ -150,12 +157,27 @@ def _with_loss(stages: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
     if MINED_STAGE in names:
         raise ValueError(f"loss {MINED_STAGE} cannot be part of a sum, got {text!r}")
     loss = dict.fromkeys(names, 1.0)
+    gradient = [stage for stage in stages if stage["kind"] == Stage.kind]
+    heads = [stage for stage in stages if stage["kind"] != Stage.kind]
+    if not gradient:
+        raise ValueError("loss: this run has no stage that is trained by a loss")
+    *before, last = gradient
     if names == [CROSS_ENTROPY]:
-        kept = [stage for stage in stages if list(stage.get("loss", {})) == [CROSS_ENTROPY]]
-        return kept[:1] or [{**stages[-1], "loss": loss, "options": {}, "name": ""}]
-    last = stages[-1]
+        kept = [stage for stage in gradient if list(stage.get("loss", {})) == [CROSS_ENTROPY]]
+        return [*(kept[:1] or [{**last, "loss": loss, "options": {}, "name": ""}]), *heads]
     options = {name: own for name, own in last.get("options", {}).items() if name in loss}
-    return [*stages[:-1], {**last, "loss": loss, "options": options, "name": ""}]
+    return [*before, {**last, "loss": loss, "options": options, "name": ""}, *heads]
+
+
+def _with_head(stages: list[dict[str, Any]], overrides: Overrides) -> list[dict[str, Any]]:
+    only = validation.choice("head", overrides.head, HEADS) == "only"
+    unused = [
+        name for name in ("loss", "epochs", "batch_size", "num_pos", "lr") if getattr(overrides, name) is not None
+    ]
+    if only and unused:
+        raise ValueError(f"head and {unused[0]} exclude each other: with head=only no other stage is trained")
+    others = [stage for stage in stages if not only and stage["kind"] != ExactHead.kind]
+    return [*others, stage_to_table(ExactHead(cache=only))]
 
 
 def _part_with(stage: dict[str, Any], key: str) -> dict[str, Any]:

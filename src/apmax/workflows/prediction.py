@@ -38,6 +38,8 @@ def write_predictions(
 ) -> RowReport:
     """Write the rows of a source with a column of scores; a higher score means more likely positive.
 
+    A column of decisions follows, 1 for rows that are taken and 0 for others, if `apmax decide` has stored a threshold.
+
     Memory does not grow with the file, but for about 24 bytes a row with `sort` or `top`: then the file is read twice,
     for the scores and for the rows, which go through temporary files of 262,144 rows each in the folder of `out`.
     Rows that cannot be read are written to `errors_file(out)` instead, with their number and the reason.
@@ -84,15 +86,14 @@ def write_predictions(
     with open_writer(file, delimiter=source.delimiter) as writer:
         written = False
         for table, scores in tables:
-            parts = (scores, model.probabilities(scores)) if probability else (scores,)
-            columns = np.concatenate([part.reshape(len(part), len(model.targets.each)) for part in parts], 1)
-            writer.write(_with_scores(table, columns, names))
+            writer.write(_with_columns(table, _new_columns(model, scores, probability=probability), names))
             written = True
             if sheet is not None:
                 sheet.add(table, scores)
             report.add_time("writing")
         if not written:
-            writer.write(_with_scores(source.read().slice(0, 0), np.empty((0, len(names)), np.float32), names))
+            none = _new_columns(model, np.empty((0, len(model.targets.each)), np.float32), probability=probability)
+            writer.write(_with_columns(source.read().slice(0, 0), none, names))
     if sheet is not None:
         sheet.draw(report.rows - len(report.unreadable_rows), complete=top is None)
     if report.unreadable_rows:
@@ -104,16 +105,19 @@ def write_predictions(
 
 
 def added_columns(model: SavedModel, name: str, *, probability: bool = False) -> list[str]:
-    """Return the names of the new columns: those of the scores, then those of the probabilities.
+    """Return the names of the new columns: those of the scores, of the probabilities, of the decisions.
 
-    The latter are called "probability", or after the scores where these have a name of their own: with the name "risk"
-    they are "risk probability". With several targets the name of the target follows.
+    The latter are called "probability" and "decision", or after the scores where these have a name of their own: with
+    the name "risk" they are "risk probability" and "risk decision". With several targets the name of the target
+    follows; only those that have a threshold have a decision.
     """
-    kinds = [name]
-    if probability:
-        kinds.append("probability" if name == "score" else f"{name} probability")
+    prefix = "" if name == "score" else f"{name} "
     targets = model.targets.names
-    return kinds if len(targets) == 1 else [f"{kind} {target}" for kind in kinds for target in targets]
+    kinds = [(name, target) for target in targets]
+    if probability:
+        kinds += [(f"{prefix}probability", target) for target in targets]
+    kinds += [(f"{prefix}decision", target) for target in targets if target in model.thresholds]
+    return [kind if len(targets) == 1 else f"{kind} {target}" for kind, target in kinds]
 
 
 def errors_file(out: Path) -> Path:
@@ -221,7 +225,17 @@ class _RankBuckets:
         return self.folder / f"{number}.arrow"
 
 
-def _with_scores(table: Any, scores: Scores, names: list[str]) -> Any:
-    for name, column in zip(names, scores.reshape(len(scores), len(names)).T, strict=True):
-        table = table.append_column(name, pa.array(np.ascontiguousarray(column), pa.float32()))
+def _new_columns(model: SavedModel, scores: Scores, *, probability: bool) -> list[npt.NDArray[Any]]:
+    """Return the columns whose names are `added_columns`."""
+    targets = len(model.targets.each)
+    parts: list[npt.NDArray[Any]] = [scores.reshape(-1, targets)]
+    if probability:
+        parts.append(model.probabilities(scores).reshape(-1, targets))
+    parts.append(model.decisions(scores))
+    return [column for part in parts for column in part.T]
+
+
+def _with_columns(table: Any, columns: Sequence[npt.NDArray[Any]], names: Sequence[str]) -> Any:
+    for name, column in zip(names, columns, strict=True):
+        table = table.append_column(name, pa.array(np.ascontiguousarray(column)))
     return table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +14,8 @@ from apmax.data import (
     RowSource,
     Targets,
     UnreadableRow,
+    any_positive,
+    k_fold,
     one_column,
     parsing,
     split_by_group,
@@ -44,6 +46,8 @@ class PreparedData:
         valid: Validation rows.
         test: Test rows, if there are any.
         unreadable: Rows of each file that could not be read.
+        pool: The training and validation rows together, where `ensemble_folds` may divide them in another way.
+        groups: The group of each row of the pool; None without groups.
     """
 
     config: DataConfig
@@ -57,6 +61,68 @@ class PreparedData:
     valid: LabelledRows
     test: LabelledRows | None = None
     unreadable: Mapping[str, tuple[UnreadableRow, ...]] = field(default_factory=dict)
+    pool: LabelledRows | None = None
+    groups: npt.NDArray[Any] | None = None
+
+
+@dataclass(frozen=True)
+class Folds:
+    """Training and validation rows of the networks of an ensemble, each of which holds out another part.
+
+    Args:
+        data: The rows of each network.
+        held_out: The rows that it holds out, as positions in `rows`.
+        rows: All rows that a network holds out.
+    """
+
+    data: Sequence[Data]
+    held_out: Sequence[RowNumbers]
+    rows: LabelledRows
+
+
+def ensemble_folds(prepared: PreparedData, count: int, *, seed: int) -> Folds | None:
+    """Return the rows of `count` networks, so that together they learn from the validation rows too.
+
+    The rows are divided into as many parts as the validation part fits into them; network k holds out part k, and the
+    parts begin anew where there are more networks. Groups stay whole.
+
+    Args:
+        prepared: The data.
+        count: Number of networks.
+        seed: Of the parts and the augmentation.
+
+    Returns:
+        The folds, or None where the rows cannot be divided in another way: validation rows of a file, the latest rows,
+        an encoder that has learnt from the training rows, or too few positives or groups.
+    """
+    pool = prepared.pool
+    if pool is None or count < 2:
+        return None
+    data_type = data_type_of(prepared.config)
+    parts = max(2, round(len(pool.labels) / len(prepared.valid.labels)))
+    try:
+        split = k_fold(pool.labels, parts, groups=prepared.groups, seed=seed)
+    except ValueError:  # fewer groups than parts
+        return None
+    positive = any_positive(pool.labels)
+    if not all(positive[rows].any() and not positive[rows].all() for pair in split for rows in pair):
+        return None
+    chosen = [split[number % parts] for number in range(count)]
+    used = np.unique(np.concatenate([held_out for _, held_out in chosen]))
+    data = []
+    for train, held_out in chosen:
+        learnt, valid = pool.take(train), pool.take(held_out)
+        data.append(
+            Data(
+                data_type.training_dataset(learnt.dataset, seed),
+                valid.dataset,
+                labels=learnt.labels,
+                valid_labels=valid.labels,
+                sample_weight=_relative_weight(learnt),
+                valid_sample_weight=_relative_weight(valid),
+            )
+        )
+    return Folds(data, [np.searchsorted(used, held_out) for _, held_out in chosen], pool.take(used))
 
 
 def prepare_data(config: DataConfig, *, seed: int) -> PreparedData:
@@ -68,12 +134,17 @@ def prepare_data(config: DataConfig, *, seed: int) -> PreparedData:
     files = _read_files(config)
     data_type, targets, rows, test = files.data_type, files.targets, files.train, files.parts.get("test")
     warnings = files.warnings()
+    pool, groups = None, None
     if "valid" in files.parts:
         train, valid, method = rows, files.parts["valid"], files.sources["valid"].path.name
     else:
         parts = split_rows(rows.table, rows.labels, data_type, seed=seed)
         train, valid, method = rows.take(parts.train), rows.take(parts.valid), parts.method
         test = test if parts.test is None else rows.take(parts.test)
+        if not data_type.learns_from_rows and config.time is None:
+            divided = np.sort(np.concatenate([parts.train, parts.valid]))
+            pool, every = rows.take(divided), _row_groups(rows.table, data_type)
+            groups = None if every is None else every[divided]
         warnings += _one_sided_targets(targets, {"training": train, "validation": valid, "test": test})
     encoder = data_type.fit_encoder(train.table, data_type.config.not_features)
     train_set, valid_set = (
@@ -105,6 +176,8 @@ def prepare_data(config: DataConfig, *, seed: int) -> PreparedData:
         valid=valid,
         test=test,
         unreadable=files.unreadable(),
+        pool=pool,
+        groups=groups,
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +43,14 @@ class SavedModel(ABC):
         encoder: The encoder of its rows.
         targets: The targets and the meaning of their values.
         calibration: The curve from scores to probabilities of each target; None for a target without held-out rows.
+        thresholds: The least score that is taken, of each target that `apmax decide` has chosen one for.
     """
 
     job: Job | CommitteeJob
     encoder: Encoder
     targets: Targets
     calibration: tuple[PlattCurve | None, ...]
+    thresholds: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
     def with_member(self, member: str | None) -> SavedModel:
         """Return the model of which one member of a committee scores; None changes nothing.
@@ -143,6 +145,13 @@ class SavedModel(ABC):
         columns = scores.reshape(len(scores), len(self.targets.each)).astype(np.float64).T
         parts = [curve.probability(column) for curve, column in zip(self.check_calibration(), columns, strict=True)]
         return np.stack(parts, 1).astype(np.float32).reshape(scores.shape)
+
+    def decisions(self, scores: Scores) -> npt.NDArray[np.int8]:
+        """Return 1 for scores that are taken and 0 for others, (rows, targets that have a threshold)."""
+        columns = scores.reshape(len(scores), len(self.targets.each)).astype(np.float64)
+        names = self.targets.names
+        taken = [columns[:, names.index(name)] >= self.thresholds[name] for name in names if name in self.thresholds]
+        return np.stack(taken, 1).astype(np.int8) if taken else np.empty((len(scores), 0), np.int8)
 
     def check_calibration(self) -> list[PlattCurve]:
         """Return the curve of each target.
@@ -272,7 +281,7 @@ class SavedCommittee(SavedModel):
         return SavedCommittee(job, encoder, targets, (committee.calibration,), committee)
 
     def with_member(self, member: str | None) -> SavedCommittee:
-        """Return the committee of which one member scores; it has no probabilities, which are the blend's.
+        """Return the committee of which one member scores; probabilities and thresholds are only the blend's.
 
         Raises:
             ValueError: There is no such member.
@@ -280,7 +289,7 @@ class SavedCommittee(SavedModel):
         if member is None:
             return self
         validation.choice("member", member, list(self.committee.table))
-        return replace(self, member=member, calibration=())
+        return replace(self, member=member, calibration=(), thresholds={})
 
     def check_calibration(self) -> list[PlattCurve]:
         """Return the curve of each target.

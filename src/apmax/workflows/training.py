@@ -6,9 +6,11 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -22,7 +24,7 @@ from apmax.folders import (
     write_atomic,
     write_manifest,
 )
-from apmax.train import Result, fit
+from apmax.train import Ensemble, Result, fit
 from apmax.workflows.committee_training import train_committee
 from apmax.workflows.contact_sheets import draw_contact_sheets
 from apmax.workflows.data_types import Encoder, RowReport, data_type_of
@@ -40,8 +42,8 @@ from apmax.workflows.model_folder import (
 )
 from apmax.workflows.overrides import Overrides
 from apmax.workflows.prediction import unreadable_table, write_table
-from apmax.workflows.prepare import PreparedData, prepare_data
-from apmax.workflows.saved_model import SavedNetwork
+from apmax.workflows.prepare import Folds, PreparedData, ensemble_folds, prepare_data
+from apmax.workflows.saved_model import SavedNetwork, Scores
 from apmax.workflows.scored_rows import MODEL_KIND, save_scored_rows, score_labelled_rows
 
 
@@ -104,7 +106,8 @@ def _train(
     network, facts = build_job_network(job, prepared.encoder, prior=prior)
     chosen = [f"{name} {value}" for name, value in job.model.options.items() if name not in plan.model.options]
     if chosen:
-        facts = [f"{job.model.name} with {', '.join(chosen)}, chosen by the data", *facts]
+        several = "" if job.run.ensemble == 1 else f", mean of {job.run.ensemble}"
+        facts = [f"{job.model.name} with {', '.join(chosen)}{several}, chosen by the data", *facts]
     parameters = sum(each.numel() for each in network.parameters())
     if parameters * job.run.ensemble > LARGEST_NETWORK:
         raise ValueError(
@@ -112,6 +115,11 @@ def _train(
         )
     if before is not None:
         _check_same_job(folder, before, job)
+    folds = ensemble_folds(prepared, job.run.ensemble, seed=job.run.seed)
+    if folds is not None:
+        positives = folds.rows.positives
+        held_out = f"{len(folds.rows.labels):,} rows ({positives:,} positive)"
+        facts = [f"each of the {job.run.ensemble} networks is chosen by another part of {held_out}", *facts]
     if first and notify is not None:
         notify([*prepared.facts, *facts], prepared.warnings)
     if first and started is None:
@@ -119,12 +127,20 @@ def _train(
         if prepared.unreadable:
             write_table(folder / "unreadable.csv", unreadable_table(prepared.unreadable))
     with nullcontext() if started is None else _marked_incomplete(started):
-        result = fit(network, prepared.data, job.run, directory=folder, resume=resume, progress=progress)
+        result = fit(
+            network,
+            prepared.data,
+            job.run,
+            directory=folder,
+            resume=resume,
+            progress=progress,
+            member_data=None if folds is None else folds.data,
+        )
     if started is not None:
         # Only now: the trainer has agreed that it is the same run, perhaps with more epochs.
         save_job(folder, job, prepared.encoder, prepared.targets)
     model = SavedNetwork(job, prepared.encoder, prepared.targets, (), result.model)
-    evaluated = _evaluate(job, model, prepared, result, folder)
+    evaluated = _evaluate(job, model, prepared, folds, result, folder)
     if first:
         files = (*JOB_FILES, CALIBRATION_FILE, *weight_files(job), *(each.file for each in evaluated.scored))
         write_manifest(folder, files, kind=MODEL_KIND)
@@ -192,9 +208,23 @@ def _build(data: Any, model: Any, encoder: Encoder, seed: int, prior: float | No
     return network, [f"begins with {data_type.load_weights(network, model.pretrained)}"]
 
 
-def _evaluate(job: Job, model: SavedNetwork, prepared: PreparedData, result: Result, folder: Path) -> JobResult:
+def _held_out_scores(model: SavedNetwork, folds: Folds) -> Scores:
+    """Return for each row the mean score of the networks that hold it out."""
+    total, count = np.zeros_like(folds.rows.labels, np.float64), np.zeros(len(folds.rows.labels))
+    assert isinstance(model.network, Ensemble)
+    for member, rows in zip(model.network.members, folds.held_out, strict=True):
+        total[rows] += replace(model, network=member).score_dataset(folds.rows.dataset.subset(rows))
+        count[rows] += 1
+    mean: Scores = (total / count.reshape(-1, *[1] * (total.ndim - 1))).astype(np.float32)
+    return mean
+
+
+def _evaluate(
+    job: Job, model: SavedNetwork, prepared: PreparedData, folds: Folds | None, result: Result, folder: Path
+) -> JobResult:
     names, report = model.targets.names, RowReport()
-    rows, scores, part = prepared.valid, model.score_dataset(prepared.data.valid), "validation"
+    rows, part = prepared.valid if folds is None else folds.rows, "validation"
+    scores = model.score_dataset(prepared.data.valid) if folds is None else _held_out_scores(model, folds)
     valid = evaluate_targets(scores, rows.labels, names, rows.sample_weight)
     model = model.calibrated(scores, rows.labels, rows.sample_weight)
     test, scored = None, [score_labelled_rows(part, rows, scores)]

@@ -316,8 +316,16 @@ class DataType(ABC, Generic[Config]):
         """Return the first argument of a model builder: the sizes of columns, or the number of tasks."""
 
     @abstractmethod
-    def default_stages(self, rows: int, positives: int, model: str) -> Sequence[Stage]:
-        """Return the default stages of training for a training set of that size."""
+    def default_stages(self, rows: int, positives: int, model: str, ensemble: int = 1) -> Sequence[Stage]:
+        """Return the default stages of training for a training set of that size and that many networks."""
+
+    def default_model(self, positives: int) -> str:  # noqa: ARG002 - overridden
+        """Return the built-in model that suits the completed configuration and the number of positives."""
+        return next(iter(self.models))
+
+    def default_ensemble(self, model: str, positives: int) -> int:  # noqa: ARG002 - overridden
+        """Return the number of networks whose scores are averaged."""
+        return 1
 
     def default_options(self, model: str, positives: int) -> Mapping[str, Any]:  # noqa: ARG002 - overridden
         """Return options of a built-in model that suit the completed configuration and the number of positives."""

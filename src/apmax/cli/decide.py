@@ -1,0 +1,177 @@
+"""`apmax decide`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from apmax.cli import _options
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from apmax.decide import Bounded, Decision, FolderDecision
+
+EXAMPLES = """[bold]Examples[/]
+
+apmax decide runs/churn --precision 0.8
+
+apmax decide runs/churn --recall 0.9 --guarantee
+
+apmax decide runs/churn --top 50 --rows 10000
+
+apmax decide runs/fraud --cost 1:50 --prevalence 0.002
+
+apmax decide runs/fraud --cost 1:50 --budget 200 --rows 100000
+
+apmax decide runs/tox --target NR-AhR --precision 0.5"""
+_RULE, _USE = "What is wanted (one of)", "Where it is used"
+
+
+def decide_command(
+    directory: _options.DirectoryOption,
+    precision: Annotated[
+        float | None,
+        typer.Option(metavar="P", help="At least this share of the rows taken is positive.", rich_help_panel=_RULE),
+    ] = None,
+    recall: Annotated[
+        float | None,
+        typer.Option(metavar="R", help="At least this share of the positives is taken.", rich_help_panel=_RULE),
+    ] = None,
+    top: Annotated[
+        int | None, typer.Option(min=1, metavar="K", help="At most so many rows are taken.", rich_help_panel=_RULE)
+    ] = None,
+    cost: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FP:FN", help="Least cost: of a false alarm, and of a missed positive.", rich_help_panel=_RULE
+        ),
+    ] = None,
+    budget: Annotated[
+        int | None, typer.Option(min=1, metavar="K", help="With --cost: take at most so many rows.")
+    ] = None,
+    guarantee: Annotated[
+        bool,
+        typer.Option("--guarantee", help="With --precision or --recall: not the estimate, its bound must reach it."),
+    ] = False,
+    confidence: Annotated[float, typer.Option(metavar="C", help="Confidence of the bounds.")] = 0.95,
+    prevalence: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Share of positives, if it is another one there.", rich_help_panel=_USE),
+    ] = None,
+    rows: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Number of rows that are looked at, a day say.", rich_help_panel=_USE),
+    ] = None,
+    target: Annotated[str | None, typer.Option(metavar="NAME", help="Which of several targets.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Choose the score from which on rows are taken, and store it with the model: predict then adds a decision.
+
+    The threshold is chosen on rows that the model was not fitted to: the cross-fitted rows of a committee, the
+    validation rows of a network. Test rows have no part in it; they show how well the choice holds.
+    """
+    from apmax.cli import _console
+    from apmax.decide import decide_folder
+
+    result = decide_folder(
+        directory,
+        target=target,
+        rows=rows,
+        precision=precision,
+        recall=recall,
+        top=top,
+        cost=None if cost is None else _parse_costs(cost),
+        budget=budget,
+        prevalence=prevalence,
+        confidence=confidence,
+        guarantee=guarantee,
+    )
+    if as_json:
+        from apmax.train import nan_to_none
+
+        sys.stdout.write(json.dumps(nan_to_none(asdict(result)), indent=2) + "\n")
+        return
+    console = _console.output()
+    decision = result.decision
+    total = decision.positives + decision.negatives
+    console.print(_sentence(decision), soft_wrap=True)
+    console.print(
+        f"Chosen on {total:,} {result.part} rows, {decision.positives:,} of them positive; all numbers are for "
+        f"{decision.prevalence:.3%} positive rows.",
+        soft_wrap=True,
+    )
+    console.print()
+    console.print(_table(result))
+    console.print()
+    for line in _remarks(result):
+        console.print(line, soft_wrap=True)
+    console.print(
+        f"Stored in {directory}: `apmax predict` adds a column of decisions, 1 for rows to take.", soft_wrap=True
+    )
+
+
+def _parse_costs(text: str) -> tuple[float, float]:
+    """Return the two numbers of "FP:FN"."""
+    parts = text.split(":")
+    try:
+        first, second = map(float, parts)
+    except ValueError:
+        raise typer.BadParameter(f"--cost is written FP:FN, such as 1:20, got {text!r}") from None
+    return first, second
+
+
+def _sentence(decision: Decision) -> str:
+    if decision.share == 0:
+        return "Take no row: at these costs that is cheapest."
+    return f"Take the rows with a score of at least {decision.threshold:.6g}."
+
+
+def _table(result: FolderDecision) -> Table:
+    """Return estimates, bounds, and values on test rows."""
+    from rich.table import Table
+
+    decision, test = result.decision, result.test
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("", "expected", f"{decision.confidence:.0%} sure", *(["test rows"] if test else [])):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+
+    values: dict[str, tuple[Bounded | None, str, Bounded | None]] = {
+        "share of positives in the rows taken": (decision.precision, "at least", test.precision if test else None),
+        "share of the positives taken": (decision.recall, "at least", test.recall if test else None),
+        "cost of a row": (decision.cost, "at most", test.cost if test else None),
+    }
+    for name, (value, words, tested) in values.items():
+        if value is not None:
+            table.add_row(
+                name,
+                f"{value.estimate:.4f}",
+                f"{words} {value.bound:.4f}",
+                *([] if tested is None else [f"{tested.estimate:.4f}"]),
+            )
+    table.add_row()
+    table.add_row(f"of {result.rows:,} rows")
+    for name, count in decision.expected_counts(result.rows).items():
+        table.add_row(f"  {name}", f"{count:,.0f}")
+    return table
+
+
+def _remarks(result: FolderDecision) -> list[str]:
+    decision, lines = result.decision, []
+    if decision.costs_without is not None:
+        none, every = decision.costs_without
+        lines.append(f"The cost of a row is {none:.4g} if no row is taken, and {every:.4g} if all are.")
+    reached: dict[str, Any] = {"precision": decision.precision, "recall": decision.recall}
+    if decision.rule in reached and not decision.guaranteed and reached[decision.rule].bound < decision.requested:
+        lines.append(
+            f"The {decision.rule} may be lower than {decision.requested:g}: --guarantee chooses a threshold whose "
+            "bound reaches it."
+        )
+    taken = decision.expected_counts(result.rows)["taken"]
+    if decision.rule == "top" and isinstance(decision.requested, int) and taken > decision.requested + 0.5:
+        lines.append("More rows share the best score than are wanted: a threshold cannot part them.")
+    return lines

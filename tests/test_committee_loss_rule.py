@@ -1,0 +1,28 @@
+"""The sentences that a verdict on the AP loss can quote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from apmax.committee.loss_rule import AP_LOSS_RULE, loss_advice
+
+PAGE = Path(__file__).parent.parent / "docs" / "when-ap-pays.md"
+
+
+def test_rule_is_that_of_the_page():
+    assert AP_LOSS_RULE in " ".join(PAGE.read_text(encoding="utf-8").split())
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "beginning"),
+    [(0.01, 0.02, AP_LOSS_RULE), (0.0, 0.02, "keep"), (-0.02, 0.02, "keep"), (-0.03, -0.01, "keep cross-entropy: it")],
+)
+def test_advice_follows_the_interval(low, high, beginning):
+    assert loss_advice(low, high).startswith(beginning)
+
+
+def test_interval_in_the_wrong_order_is_refused():
+    with pytest.raises(ValueError, match=r"low must be at most high, got 0.2 and 0.1"):
+        loss_advice(0.2, 0.1)

@@ -1,0 +1,227 @@
+"""Decisions: thresholds against loops over all of them, bounds against scipy, coverage, and the model's folder."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from benchmarks import decisions
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from apmax.decide import assess_threshold, choose_threshold, decide_folder, read_decisions
+from apmax.folders import FolderError, read_manifest
+from apmax.workflows import load_model
+from commands import run
+from model_folders import copy_model
+from small_files import read_csv
+
+
+def sample(rows=400, seed=0, shift=2.0):
+    rng = np.random.default_rng(seed)
+    labels = (rng.random(rows) < 0.1).astype(int)
+    return (rng.normal(size=rows) + shift * labels).round(1), labels
+
+
+def every_threshold(scores, labels, prevalence=None):
+    """Return (threshold, recall, false positive rate, precision, share) of every distinct score, the best first."""
+    scores, labels = np.asarray(scores), np.asarray(labels)
+    prevalence = labels.mean() if prevalence is None else prevalence
+    rows = []
+    for cut in sorted(set(scores.tolist()), reverse=True):
+        recall, false = (scores[labels == 1] >= cut).mean(), (scores[labels == 0] >= cut).mean()
+        share = prevalence * recall + (1 - prevalence) * false
+        rows.append((cut, recall, false, prevalence * recall / share if share else 0.0, share))
+    return rows
+
+
+rows = st.lists(st.tuples(st.integers(-5, 5), st.booleans()), min_size=2, max_size=40).filter(
+    lambda rows: {label for _, label in rows} == {False, True}
+)
+prevalences = st.one_of(st.none(), st.floats(0.01, 0.9))
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=rows, prevalence=prevalences, wanted=st.floats(0.05, 1.0))
+def test_precision_and_recall_choose_the_threshold_of_a_loop(rows, prevalence, wanted):
+    scores, labels = (np.array(column) for column in zip(*rows, strict=True))
+    table = every_threshold(scores, labels, prevalence)
+    enough = [cut for cut, _, _, precision, _ in table if precision >= wanted - 1e-12]
+    if enough:
+        found = choose_threshold(scores, labels, precision=wanted, prevalence=prevalence)
+        assert found.threshold == min(enough)
+    else:
+        with pytest.raises(ValueError, match="precision: no threshold has an estimated precision"):
+            choose_threshold(scores, labels, precision=wanted, prevalence=prevalence)
+    found = choose_threshold(scores, labels, recall=wanted, prevalence=prevalence)
+    assert found.threshold == max(cut for cut, recall, *_ in table if recall >= wanted - 1e-12)
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=rows, prevalence=prevalences, costs=st.tuples(st.integers(0, 5), st.integers(1, 50)))
+def test_cost_is_the_least_of_a_loop_and_of_taking_no_row(rows, prevalence, costs):
+    scores, labels = (np.array(column) for column in zip(*rows, strict=True))
+    found = choose_threshold(scores, labels, cost=costs, prevalence=prevalence)
+    share = found.prevalence
+    each = [costs[1] * share * (1 - r) + costs[0] * (1 - share) * f for _, r, f, *_ in every_threshold(scores, labels)]
+    assert found.cost.estimate == pytest.approx(min([*each, costs[1] * share]), abs=1e-12)
+    assert found.cost.estimate <= found.cost.bound + 1e-12
+    assert found.costs_without == pytest.approx((costs[1] * share, costs[0] * (1 - share)))
+
+
+def test_top_takes_at_most_so_many_rows_of_a_batch():
+    scores, labels = sample()
+    for top, of in ((1, None), (37, None), (400, None), (10, 1000)):
+        found = choose_threshold(scores, labels, top=top, rows=of)
+        share = top / (of or 400)
+        fitting = [row for row in every_threshold(scores, labels) if row[4] <= share + 1e-12]
+        assert found.threshold == (fitting[-1][0] if fitting else scores.max())
+
+
+def test_a_budget_limits_the_rows_of_the_least_cost():
+    scores, labels = sample()
+    free, limited = (choose_threshold(scores, labels, cost=(1, 20), budget=k) for k in (None, 20))
+    assert limited.share * 400 <= 20 < free.share * 400
+    assert limited.cost.estimate > free.cost.estimate
+    generous = choose_threshold(scores, labels, cost=(1, 20), budget=400)
+    assert generous.threshold == free.threshold
+
+
+def test_bounds_are_those_of_clopper_and_pearson():
+    scores, labels = sample()
+    found = choose_threshold(scores, labels, top=30)
+    hits, taken = labels[scores >= found.threshold].sum(), (scores >= found.threshold).sum()
+    assert found.precision.bound == pytest.approx(stats.beta.ppf(0.05, hits, taken - hits + 1), rel=1e-9)
+    assert found.recall.bound == pytest.approx(stats.beta.ppf(0.05, hits, labels.sum() - hits + 1), rel=1e-9)
+
+
+def test_another_prevalence_multiplies_the_odds_of_precision_and_of_its_bound():
+    scores, labels = sample()
+    own, other = (assess_threshold(scores, labels, 1.5, prevalence=each) for each in (None, 0.01))
+    ratio = (0.01 / 0.99) / (labels.mean() / (1 - labels.mean()))
+    for before, after in zip(own.precision, other.precision, strict=True):
+        assert after / (1 - after) == pytest.approx(before / (1 - before) * ratio)
+    assert own.recall == other.recall
+    assert other.expected_counts(1000)["hits"] == pytest.approx(10 * own.recall.estimate)
+
+
+def test_a_guarantee_is_a_bound_that_reaches_what_is_wanted():
+    scores, labels = sample(4000)
+    plain, sure = (choose_threshold(scores, labels, precision=0.5, guarantee=each) for each in (False, True))
+    assert plain.precision.bound < 0.5 <= sure.precision.bound
+    assert sure.threshold > plain.threshold
+    plain, sure = (choose_threshold(scores, labels, recall=0.8, guarantee=each) for each in (False, True))
+    assert plain.recall.bound < 0.8 <= sure.recall.bound
+    assert sure.threshold < plain.threshold
+
+
+def test_whole_weights_estimate_as_repeated_rows_and_equal_ones_as_none():
+    scores, labels = sample()
+    times = np.random.default_rng(1).integers(0, 4, size=400)
+    weighted = choose_threshold(scores, labels, precision=0.5, sample_weight=times)
+    repeated = choose_threshold(scores.repeat(times), labels.repeat(times), precision=0.5)
+    assert weighted.threshold == repeated.threshold
+    assert weighted.precision.estimate == pytest.approx(repeated.precision.estimate)
+    assert weighted.recall.bound < repeated.recall.bound
+    assert choose_threshold(scores, labels, recall=0.5, sample_weight=[0.3] * 400) == choose_threshold(
+        scores, labels, recall=0.5
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "give exactly one of precision, recall, top and cost; got none"),
+        ({"precision": 0.5, "top": 3}, "got precision and top"),
+        ({"precision": 1.2}, "precision must lie in"),
+        ({"recall": 0}, "recall must lie in"),
+        ({"top": 401}, "top must be at most the number of rows, 400, got 401"),
+        ({"cost": (0, 0)}, "cost must be finite and not 0"),
+        ({"cost": (1, 2, 3)}, "cost must be two numbers"),
+        ({"top": 5, "budget": 4}, "budget needs cost"),
+        ({"recall": 0.5, "rows": 4}, "rows needs top or budget"),
+        ({"top": 5, "guarantee": True}, "guarantee is for precision or recall"),
+        ({"recall": 0.5, "prevalence": 1.0}, "prevalence must lie in"),
+        ({"recall": 0.5, "confidence": 1}, "confidence must lie in"),
+        ({"precision": 1.0, "guarantee": True}, "guarantee: no threshold has a precision of 1"),
+        ({"recall": 0.99, "guarantee": True}, "it takes 299 of them"),
+    ],
+)
+def test_errors_name_the_argument(options, message):
+    scores, labels = sample()
+    with pytest.raises(ValueError, match=message):
+        choose_threshold(scores, labels, **options)
+
+
+def test_one_class_is_an_error():
+    with pytest.raises(ValueError, match="labels must have both classes"):
+        choose_threshold([1.0, 2.0], [1, 1], recall=0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", decisions.RULES)
+@pytest.mark.parametrize("shift", decisions.SHIFTS)
+def test_bounds_hold_as_often_as_they_claim(rule, shift):
+    result = decisions.missed(rule, shift, 400, trials=300)
+    for name in ("precision", "recall", "cost"):
+        assert result.get(name, 0.0) <= 0.08
+
+
+def test_the_precision_of_a_guarantee_is_rarely_missed():
+    assert decisions.missed("precision 0.3, guarantee", 2.5, 400, trials=60)["precision"] <= 0.1
+
+
+@pytest.mark.slow
+def test_a_decision_is_stored_and_used_by_predict(client_folder, tmp_path, capsys):
+    copy_model(client_folder / "run", tmp_path / "run")
+    folder, data = tmp_path / "run", client_folder / "test.csv"
+    run("predict", folder, data, "--out", tmp_path / "before.csv")
+    assert "decision" not in read_csv(tmp_path / "before.csv")[0]
+    assert run("decide", folder, "--recall", 0.7) == 0
+    assert "Take the rows with a score of at least" in capsys.readouterr().out
+    decision = read_decisions(folder)["bought"]
+    assert (decision.rule, decision.requested) == ("recall", 0.7)
+    assert load_model(folder).thresholds == {"bought": decision.threshold}
+    run("predict", folder, data, "--out", tmp_path / "after.csv", "--sort")
+    scored = read_csv(tmp_path / "after.csv")
+    assert {row["decision"] for row in scored} == {"0", "1"}
+    assert all((float(row["score"]) >= decision.threshold) == (row["decision"] == "1") for row in scored)
+    capsys.readouterr()
+    assert run("decide", folder, "--cost", "1:5", "--rows", 1000, "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["decision"]["threshold"] == read_decisions(folder)["bought"].threshold
+    read_manifest(folder, kind="model").verify()
+
+
+@pytest.mark.slow
+def test_a_refused_decision_changes_nothing_and_a_changed_file_is_found(client_folder, tmp_path, capsys):
+    copy_model(client_folder / "run", tmp_path / "run")
+    folder = tmp_path / "run"
+    before = (folder / "manifest.json").read_bytes()
+    assert run("decide", folder, "--top", 10**6) == 1
+    assert "--top must be at most" in capsys.readouterr().err
+    assert (folder / "manifest.json").read_bytes() == before
+    assert not (folder / "decision.json").exists()
+    decide_folder(folder, top=5)
+    (folder / "decision.json").write_bytes((folder / "decision.json").read_bytes().replace(b"top", b"tip"))
+    with pytest.raises(FolderError, match=r"decision.json has changed"):
+        load_model(folder)
+
+
+@pytest.mark.slow
+def test_a_model_does_not_differ_from_itself(client_folder, capsys):
+    folder, data = client_folder / "run", client_folder / "test.csv"
+    assert run("evaluate", folder, data, "--against", folder, "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["first"] == result["second"]
+    assert result["difference"]["estimate"] == result["difference"]["low"] == 0
+    assert run("evaluate", folder, data, "--against", folder) == 0
+    assert "no difference can be told" in capsys.readouterr().out
+
+
+def test_no_row_is_taken_where_that_is_cheapest():
+    found = choose_threshold([3.0, 2.0, 1.0], [0, 0, 1], cost=(100, 1))
+    assert found.share == found.recall.estimate == 0
+    assert found.threshold > 3
+    assert math.isnan(found.precision.estimate)
