@@ -89,9 +89,7 @@ def test_prediction_never_holds_the_whole_file(client_folder, tmp_path, monkeypa
     monkeypatch.setattr(prediction, "BUCKET_ROWS", 25)
     monkeypatch.setattr(TableFile, "read", lambda *_: pytest.fail("read at once"))
     largest, add = [], prediction._with_columns
-    monkeypatch.setattr(
-        prediction, "_with_columns", lambda t, *rest: largest.append(t.num_rows) or add_columns(t, *rest)
-    )
+    monkeypatch.setattr(prediction, "_with_columns", lambda t, *rest: largest.append(t.num_rows) or add(t, *rest))
     for option in ([], ["--sort"]):
         assert (
             run("predict", client_folder / "run", client_folder / "test.csv", *option, "--out", tmp_path / "out.csv")
