@@ -16,7 +16,7 @@ from apmax.data.molecules import scaffolds
 from apmax.data.targets import Target
 from apmax.models.graphs import GINE
 from apmax.train import Run
-from apmax.workflows import Job, ModelConfig, MoleculeData, Overrides, RowReport, SavedModel, TableData
+from apmax.workflows import Job, ModelConfig, MoleculeData, Overrides, RowReport, SavedNetwork, TableData
 from apmax.workflows.data_types import MoleculeType
 from apmax.workflows.data_types.molecules import MoleculeEncoder
 from apmax.workflows.job import job_from_table, job_to_table, read_data_config
@@ -154,7 +154,7 @@ def test_encoder_counts_unreadable_rows_through_the_chunks_of_a_file():
 
 def saved_model():
     job = Job(MoleculeData("a.csv", "active"), ModelConfig("gine"), Run())
-    return SavedModel(job, MoleculeEncoder(), Targets((Target("active", "1", "0"),)), GINE(8))
+    return SavedNetwork(job, MoleculeEncoder(), Targets((Target("active", "1", "0"),)), (), GINE(8))
 
 
 def test_column_without_any_molecule_is_named(tmp_path):
@@ -179,7 +179,7 @@ def test_report_of_predictions_accounts_for_the_time(file, tmp_path, sort):
     begin = time.perf_counter()
     report = write_predictions(saved_model(), TableFile(file), tmp_path / "out.csv", sort=sort)
     passed = time.perf_counter() - begin
-    assert list(report.seconds) == ["reading", "features", "network", "writing"]
+    assert list(report.seconds) == ["reading", "features", "model", "writing"]
     assert 0.5 * passed < sum(report.seconds.values()) <= passed
     assert report.timing().startswith("96 rows in ")
 

@@ -242,7 +242,8 @@ def test_unknown_option_of_an_own_network_is_refused(client_folder, own_module, 
 def test_folder_alone_never_imports_code_outside_of_apmax(image_folder, tmp_path, monkeypatch, name):
     copy_model(image_folder / "one", tmp_path)
     text = (tmp_path / "run.toml").read_text()
-    (tmp_path / "run.toml").write_text(text.replace('name = "resnet18"', f'name = "{name}"'))
+    assert 'name = "resnet10"' in text
+    (tmp_path / "run.toml").write_text(text.replace('name = "resnet10"', f'name = "{name}"'))
     renew_manifest(tmp_path)
     monkeypatch.setattr("apmax.extras.load_callable", lambda *_: pytest.fail("imported"))
     monkeypatch.setattr("apmax.models.images.build_image_model", lambda *_, **__: pytest.fail("built"))

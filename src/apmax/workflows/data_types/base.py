@@ -156,8 +156,8 @@ class RowReport(EncodingReport):
     def timing(self) -> str:
         """Return the rows per second and the time by activity.
 
-        >>> RowReport(rows=6000, seconds={"reading": 0.5, "features": 1.0, "network": 0.5}).timing()
-        '6,000 rows in 2.0 s, 3,000 a second: reading 0.5 s, features 1.0 s, network 0.5 s'
+        >>> RowReport(rows=6000, seconds={"reading": 0.5, "features": 1.0, "model": 0.5}).timing()
+        '6,000 rows in 2.0 s, 3,000 a second: reading 0.5 s, features 1.0 s, model 0.5 s'
         """
         total = sum(self.seconds.values())
         parts = ", ".join(f"{activity} {seconds:.1f} s" for activity, seconds in self.seconds.items())
