@@ -20,6 +20,7 @@ NAMES = (
     "sampler",
     "train",
     "estimator",
+    "committee",
     "cli",
     "molecules",
     "images",

@@ -111,7 +111,7 @@ def test_error_of_the_library_is_translated_into_flags(message, expected):
 
 def test_every_flag_of_the_translation_exists(capsys):
     shown = ""
-    for command in ("train", "predict", "tune"):
+    for command in ("train", "predict", "evaluate", "report", "decide", "tune"):
         run(command, "--help")
         shown += capsys.readouterr().out
     assert [flag for flag in FLAGS.values() if flag not in shown] == []

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("lightgbm")
 
+from apmax.blend import BASE_BLEND
 from apmax.committee import ArrayFeatures, FitProgress, FitTask, TrainingRows, find_members, fit_committee, trees
 from apmax.committee.crossfit import make_folds, number_of_folds
 from apmax.committee.members import Cost, LinearMember, Member, NetworkMember, SeedAverage
@@ -147,8 +148,19 @@ class TestTimes:
         assert times[train].max() < times[held_out].min()
 
 
-@pytest.mark.parametrize("positives", [2, 3, 5, 10, 20])
-@pytest.mark.parametrize("kind", ["plain", "groups", "times"])
+@pytest.mark.parametrize(
+    ("positives", "kind"),
+    [
+        (2, "plain"),
+        (3, "plain"),
+        (5, "plain"),
+        (10, "plain"),
+        (20, "plain"),
+        (5, "groups"),
+        (3, "times"),
+        (10, "times"),
+    ],
+)
 def test_few_positives_give_finite_scores_and_no_comparison_of_blends(positives, kind):
     X, y = table(positives, rows=120, positives=positives)
     more = {}
@@ -166,21 +178,21 @@ def test_few_positives_give_finite_scores_and_no_comparison_of_blends(positives,
     assert np.isfinite(fitted.log_odds(fitted.score(X))).all()
     scored = positives if kind != "times" else sum(int(y[test].sum()) for _, test in make_folds(rows, 5, 0))
     if count >= 2 and scored < 20:
-        assert fitted.blend.method == ("greedy",)
+        assert fitted.blend.method == (BASE_BLEND,)
         assert "too few to compare" in fitted.blend.reason[0]
 
 
 @pytest.mark.parametrize("name", ["gbdt", "forest", "trees", "linear", "linear_ce"])
-def test_rows_of_negligible_weight_do_not_count(name):
-    X, y = table(3, rows=300, positives=100)
-    wrong = np.arange(300) % 2 == 0
-    noisy = np.where(wrong, 1 - y, y)
-    weight = np.where(wrong, 1e-6, 1.0)
-    clean_X, clean_y = table(4, rows=300, positives=100)
-    fitted = fit_committee(TrainingRows(ArrayFeatures(X), noisy, weight), find_members([name]), folds=2)
-    assert average_precision(fitted.score(clean_X), clean_y).item() > 0.75
-    # The leaderboard is weighted, too: unweighted, half of the labels contradict the model.
-    assert fitted.leaderboard.blend.ap.estimate > 0.7
+def test_weights_reach_fits_and_leaderboard(name):
+    X, y = table(3, rows=150, positives=50)
+    # Every row a second time with the other label and next to no weight; with equal weights nothing could be learnt.
+    twice, labels, weight = np.tile(X, (2, 1)), np.append(y, 1 - y), np.repeat([1.0, 1e-6], 150)
+    rows = TrainingRows(ArrayFeatures(twice), labels, weight, groups=np.tile(np.arange(150), 2))
+    fitted = fit_committee(rows, find_members([name]), folds=2)
+    new, truth = table(4, rows=300, positives=100)
+    # By chance 0.33; and 0.5 in a leaderboard that counts both labels of a row alike.
+    assert average_precision(fitted.score(new), truth).item() > 0.6
+    assert fitted.leaderboard.blend.ap.estimate > 0.6
 
 
 class TestProgress:
@@ -211,10 +223,10 @@ class TestProgress:
 
 
 class TestContinuing:
-    @pytest.mark.parametrize("kind", ["folds", "times", "one split"])
+    @pytest.mark.parametrize("kind", ["folds", pytest.param("times", marks=pytest.mark.slow), "one split"])
     def test_a_fit_continues_from_any_state_to_the_same_bits(self, kind, tmp_path):
         X, y = table()
-        members = find_members(FAST)
+        members = find_members(["linear", "linear_ce"] if kind == "folds" else FAST)
         rows = training_rows(X, y, times=np.arange(200.0) if kind == "times" else None)
         folds = 1 if kind == "one split" else 2
         results = []
@@ -272,32 +284,34 @@ np.save(folder / "scores.npy", committee.score(X))
         assert np.array_equal(np.load(killed / "scores.npy"), np.load(whole / "scores.npy"))
 
 
-class TestBestEffort:
-    @pytest.fixture(scope="class")
-    def folder(self, tmp_path_factory):
-        X, y = table()
-        folder = tmp_path_factory.mktemp("best")
-        fitted = fit_committee(training_rows(X, y), find_members(["gbdt"], effort="best"), folds=2)
-        save_committee(folder, fitted)
-        (folder / "scores.npy").write_bytes(pickle.dumps(fitted.score(X)))
-        return folder
+@pytest.fixture(scope="module")
+def best(tmp_path_factory):
+    """Folder of a committee of effort "best", and its scores."""
+    X, y = table()
+    folder = tmp_path_factory.mktemp("best")
+    fitted = fit_committee(training_rows(X, y), find_members(["gbdt"], effort="best"), folds=2)
+    save_committee(folder, fitted)
+    return folder, fitted.score(X)
 
-    def test_seeds_are_averaged_and_restored(self, folder):
+
+class TestBestEffort:
+    def test_seeds_are_averaged_and_restored(self, best):
+        folder, scores = best
         X, _ = table()
         loaded = load_committee(folder)
         model = loaded.folds[0].members["gbdt"]
         assert isinstance(model, SeedAverage)
         assert len(model.parts) == 3
-        assert np.array_equal(loaded.score(X), pickle.loads((folder / "scores.npy").read_bytes()))
+        assert np.array_equal(loaded.score(X), scores)
 
-    def test_a_malicious_part_executes_nothing(self, folder, tmp_path):
+    def test_a_malicious_part_executes_nothing(self, best, tmp_path):
         import shutil
 
         from apmax.data.archives import npz_content
         from apmax.folders import read_manifest, write_manifest
 
         copy = tmp_path / "copy"
-        shutil.copytree(folder, copy)
+        shutil.copytree(best[0], copy)
         mark = tmp_path / "executed"
 
         class Payload:
@@ -345,14 +359,14 @@ class TestForestSize:
 
     def test_size_of_a_folder_is_bounded_by_the_effort(self, tmp_path):
         rng = np.random.default_rng(0)
-        X, y = rng.normal(size=(400, 3)), (rng.random(400) < 0.5).astype(float)
-        fitted = fit_committee(training_rows(X, y), find_members(["gbdt", "forest", "trees", "linear"]), folds=2)
+        X, y = rng.normal(size=(150, 3)), (rng.random(150) < 0.5).astype(float)
+        fitted = fit_committee(training_rows(X, y), find_members(["gbdt", "trees"]), folds=2)
         save_committee(tmp_path, fitted)
-        forests = 2 * 2 * 100 * (2 * trees.MOST_LEAVES - 1) * 20
+        forests = 2 * 100 * (2 * trees.MOST_LEAVES - 1) * 20
         assert folder_size(tmp_path) < forests + 2 * 8_000_000
 
     def test_samples_of_large_tables_hold_all_positives(self, monkeypatch):
-        monkeypatch.setattr(trees, "_MOST_FOREST_ROWS", 100)
+        monkeypatch.setattr(trees, "MOST_FOREST_ROWS", 100)
         y = np.zeros(1000)
         y[::50] = 1
         blocks = trees._sampled_blocks(y, 30, seed=0)
@@ -363,7 +377,7 @@ class TestForestSize:
         assert [(len(rows), (y[rows] == 0).sum()) for rows, _ in many] == [(100, 80)]
 
     def test_a_sampled_forest_ranks_new_rows(self, monkeypatch):
-        monkeypatch.setattr(trees, "_MOST_FOREST_ROWS", 100)
+        monkeypatch.setattr(trees, "MOST_FOREST_ROWS", 100)
         X, y = table(rows=600, positives=40)
         new, truth = table(1, rows=600, positives=40)
         for kind in ("forest", "trees"):
@@ -372,7 +386,7 @@ class TestForestSize:
             assert average_precision(forest.score(new.astype(np.float32)), truth).item() > 0.35
 
 
-@given(st.floats(-1e30, 1e30), st.floats(-1e30, 1e30, width=32))
+@given(st.floats(-(2.0**99), 2.0**99), st.floats(-(2.0**99), 2.0**99, width=32))
 def test_rounding_a_threshold_down_splits_float32_values_alike(threshold, value):
     rounded = trees._round_down(np.array([threshold]))
     for near in (np.float32(value), np.float32(threshold), np.nextafter(np.float32(threshold), np.float32(np.inf))):

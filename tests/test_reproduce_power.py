@@ -85,13 +85,23 @@ def test_folds_are_ranked_on_the_scale_of_their_validation_scores():
     ce, ce_scores, labels = fold_lines("ce", 1)
     soap, soap_scores, _ = fold_lines("soap", 2)
     first, second = pooled_methods(load_grid(), ce | soap, "ce")
-    assert (first.method, first.difference, first.rows, first.positives) == ("ce", None, 200, labels.sum())
+    assert (first.method, first.difference, first.rows, first.positives) == ("ce", {}, 200, labels.sum())
     base, other = (average_precision_score(labels, scores) for scores in (ce_scores, soap_scores))
-    assert first.ap.estimate == pytest.approx(base, abs=1e-6)
-    assert second.difference.estimate == pytest.approx(other - base, abs=1e-6)
+    assert first.ap["validation"].estimate == pytest.approx(base, abs=1e-6)
+    assert second.difference["validation"].estimate == pytest.approx(other - base, abs=1e-6)
     table = pooled_table(load_grid(), [first, second], "ce")
     assert [row.fields[0].text for row in table.rows] == ["CE", "SOAP"]
-    assert table.rows[1].fields[-1].text.startswith(f"{other - base:+.4f}".replace("-", "−"))
+    assert table.rows[1].fields[5].text.startswith(f"{other - base:+.4f}".replace("-", "−"))
+
+
+def test_folds_can_be_aligned_by_their_test_rows():
+    ce, scores, labels = fold_lines("ce", 1)
+    (pooled,) = pooled_methods(load_grid(), ce, "ce")
+    folds = scores.reshape(10, 20)
+    aligned = (folds - folds.mean(1, keepdims=True)) / folds.std(1, keepdims=True)
+    assert pooled.ap["test"].estimate == pytest.approx(average_precision_score(labels, aligned.ravel()), abs=1e-6)
+    with pytest.raises(ValueError, match="align must be one of"):
+        pool_folds(list(ce.values()), "train")
 
 
 def test_methods_with_missing_folds_other_seeds_or_tuned_settings_are_not_pooled():

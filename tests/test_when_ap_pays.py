@@ -15,6 +15,7 @@ from benchmarks.when_ap_pays.page import (
     LINES,
     PAGE,
     best_by_validation,
+    comparable_lines,
     page_block,
     summarise_cell,
 )
@@ -137,11 +138,22 @@ def test_validation_chooses_the_method_on_both_sides():
     values = {(0, "ce"): (0.5, 0.3), (0, "ce_averaged"): (0.6, 0.4)}
     values |= {(0, "ap"): (0.9, 0.45), (0, "ap_ce"): (0.7, 0.99), (0, "ap_exact"): (0.1, 0.2)}
     cell, lines = small_lines(values)
-    assert best_by_validation(lines, cell, 0, CE_METHODS)["method"] == "ce_averaged"
-    assert best_by_validation(lines, cell, 0, AP_METHODS)["method"] == "ap"
+    own = comparable_lines(lines, cell, 0)
+    assert best_by_validation(own, CE_METHODS)["method"] == "ce_averaged"
+    assert best_by_validation(own, AP_METHODS)["method"] == "ap"
     summary = summarise_cell(lines, cell)
     assert summary.gains["best_ap"].difference == pytest.approx(0.05)
     assert summary.gains["ap_ce"].difference == pytest.approx(0.59)
+
+
+def test_methods_with_other_rates_are_not_compared():
+    values = {(0, method): (0.5, 0.3) for method in (*CE_METHODS[:2], *AP_METHODS)}
+    cell, lines = small_lines(values)
+    del lines[cell, 0, "ap"]["valid"]["0.001"]
+    assert summarise_cell(lines, cell) is None
+    cell, lines = small_lines(values)
+    lines[cell, 0, "ap_exact"]["setting"] = 0.001
+    assert summarise_cell(lines, cell) is None, "the exact layer is of another model than averaged CE"
 
 
 @pytest.mark.slow

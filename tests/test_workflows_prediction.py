@@ -179,8 +179,8 @@ def test_targets_that_look_like_markup_are_shown_as_they_are(tmp_path, data_cach
         assert name in shown
     assert run("evaluate", tmp_path / "r", tmp_path / "a.csv") == 0
     shown = capsys.readouterr().out
-    assert "([/x])" in shown
-    assert "(o[red]q)" in shown
+    assert "\n[/x]\n" in shown  # above its precision and recall
+    assert "\no[red]q\n" in shown
 
 
 def test_settings_that_look_like_markup_are_shown_in_the_table_of_trials(capsys):

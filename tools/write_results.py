@@ -148,7 +148,8 @@ def _power_section(summaries: Sequence[ItemSummary], test_scores: Mapping[str, M
         parts += [
             "## AICURES: the test rows of all folds as one list",
             "Each molecule is a test row of exactly one fold. The scores of a fold are shifted and scaled by mean and "
-            "standard deviation of its validation scores, then all are ranked together. Intervals of differences are a "
+            "standard deviation of its validation scores, or of its test scores, then all are ranked together: where "
+            "the two disagree, the differences between folds decide and not the method. Intervals of differences are a "
             "paired bootstrap over molecules; they do not contain the randomness of training (one run per fold). From "
             "[test-scores.jsonl](../results/test-scores.jsonl). The runs of the tables below were made before test "
             "scores were stored; these are repetitions on a later commit.",

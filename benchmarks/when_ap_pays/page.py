@@ -18,7 +18,7 @@ from apmax.reproduce.pages.text import NO_VALUE
 from apmax.train import write_atomic
 from apmax.validation import plural
 from benchmarks.when_ap_pays.problems import Cell
-from benchmarks.when_ap_pays.study import MODELS, RATES, Lines, missing_settings, read_lines
+from benchmarks.when_ap_pays.study import MODELS, RATES, Lines, read_lines
 
 PAGE, FIGURE, LINES = (
     Path("docs", "when-ap-pays.md"),
@@ -60,12 +60,35 @@ class CellSummary(NamedTuple):
     gains: Mapping[str, Paired]
 
 
-def best_by_validation(lines: Lines, cell: Cell, seed: int, methods: Sequence[str]) -> Mapping[str, Any] | None:
-    """Return the result with the highest validation AP of several methods; None unless all have all settings."""
-    expected = [method for method in methods if method != "logistic" or cell.model == "linear"]
-    if any(missing_settings(lines, cell, seed, method) for method in expected):
+def comparable_lines(lines: Lines, cell: Cell, seed: int) -> dict[str, Mapping[str, Any]]:
+    """Return the results of a seed that were run at the same learning rates as CE, by method.
+
+    Rates were added to the study after some of its runs: methods with different numbers of choices are not compared.
+    """
+    own = {method: line for (each, number, method), line in lines.items() if (each, number) == (cell, seed)}
+    if "ce" not in own or "ce_averaged" not in own:
+        return {}
+    rates = set(own["ce"]["valid"])
+    fitting = {
+        "logistic": lambda _: True,
+        "ap_exact": lambda line: line["setting"] == own["ce_averaged"]["setting"],
+    }
+    return {
+        method: line
+        for method, line in own.items()
+        if fitting.get(method, lambda line: set(line["valid"]) == rates)(line)
+    }
+
+
+def best_by_validation(own: Mapping[str, Mapping[str, Any]], methods: Sequence[str]) -> Mapping[str, Any] | None:
+    """Return the result with the highest validation AP of several methods; None if one is missing.
+
+    Logistic regression may be missing: only the linear model has it.
+    """
+    found = [own[method] for method in methods if method in own]
+    if len(found) < len(set(methods) - {"logistic"}):
         return None
-    return max((lines[cell, seed, method] for method in expected), key=lambda line: max(line["valid"].values()))
+    return max(found, key=lambda line: max(line["valid"].values()))
 
 
 def summarise_cell(lines: Lines, cell: Cell) -> CellSummary | None:
@@ -73,14 +96,12 @@ def summarise_cell(lines: Lines, cell: Cell) -> CellSummary | None:
     pairs: dict[str, list[tuple[float, float]]] = {}
     ceiling = []
     for seed in sorted({seed for each, seed, _ in lines if each == cell}):
-        base = best_by_validation(lines, cell, seed, CE_METHODS)
-        best = best_by_validation(lines, cell, seed, AP_METHODS)
+        own = comparable_lines(lines, cell, seed)
+        base, best = (best_by_validation(own, methods) for methods in (CE_METHODS, AP_METHODS))
         if base is None or best is None:
             continue
         ceiling.append(base["best_possible"])
-        complete = [name for name in list(_LABELS)[1:] if not missing_settings(lines, cell, seed, name)]
-        own = {"best_ap": best} | {name: lines[cell, seed, name] for name in complete}
-        for name, line in own.items():
+        for name, line in ({"best_ap": best} | {name: own[name] for name in _LABELS if name in own}).items():
             pairs.setdefault(name, []).append((line["test"], base["test"]))
     if not pairs:
         return None
@@ -156,7 +177,8 @@ def group_table(lines: Lines) -> ResultTable | None:
         cell = Cell("groups", model, clusters=2)
         for name in ("ce_averaged", "ce_mined", "ap", "ap_ce", "ap_exact"):
             seeds = [seed for each, seed, method in lines if (each, method) == (cell, name)]
-            own = [lines[cell, seed, name] for seed in seeds if not missing_settings(lines, cell, seed, name)]
+            found = [comparable_lines(lines, cell, seed) for seed in seeds]
+            own = [line[name] for line in found if name in line]
             if not own:
                 continue
             texts = [_MODEL_LABELS[model], _LABELS.get(name, "CE, averaged weights"), str(len(own))]
@@ -194,12 +216,14 @@ def count_sentences(summaries: Mapping[Cell, CellSummary]) -> list[str]:
 
 def rate_sentence(lines: Lines) -> str:
     """Return how much the learning rate of averaged CE matters, and how often validation chose the largest."""
-    own = [line for key, line in lines.items() if key[2] == "ce_averaged" and not missing_settings(lines, *key)]
+    own = [line for (_, _, method), line in lines.items() if method == "ce_averaged"]
     spread = median(max(line["valid"].values()) - min(line["valid"].values()) for line in own)
-    largest = sum(line["setting"] == max(RATES) for line in own)
+    largest = sum(f"{line['setting']:g}" == max(line["valid"], key=float) for line in own)
+    extended = sum(len(line["valid"]) == len(RATES) for line in own)
     return (
         f"CE with averaged weights: between the best and worst of the learning rates validation AP differs by "
-        f"{spread:.3f} (median of {plural(len(own), 'run')}). In {largest} of them validation chose the largest rate."
+        f"{spread:.3f} (median of {plural(len(own), 'run')}). In {largest} of them validation chose the largest rate; "
+        f"{extended} have all {len(RATES)} rates, the others lack the largest."
     )
 
 

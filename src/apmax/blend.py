@@ -23,7 +23,7 @@ BASE_BLEND = "logistic"
 _ROUNDS, _PATIENCE = 100, 20
 _FOLDS, _RESAMPLES = 5, 200
 _PULL = 0.05
-_CHUNK = 2**22
+_CHUNK = 2**19
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from apmax.cli import _options
-from apmax.cli.report import write_evaluation_report
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -79,7 +78,7 @@ def evaluate_command(
                 _console.difference_line(difference, names, target if len(comparison.differences) > 1 else "")
             )
         if report:
-            _show_report(directory, data, member=member, model=model, against=against, **options)
+            _write_report(directory, data, member=member, model=model, against=against, **options)
         return
     results, warnings = workflows.evaluate_source(saved, source)
     _console.show_warnings([*workflows.ignored_files_warning(source), *warnings])
@@ -93,12 +92,18 @@ def evaluate_command(
             console.print(name)
         console.print(_console.early_recognition_table(result))
     if report:
-        _show_report(directory, data, member=member, model=model, **options)
+        _write_report(directory, data, member=member, model=model, **options)
 
 
-def _show_report(directory: Path, data: Path, **options: Any) -> None:
+def _write_report(directory: Path, data: Path, **options: Any) -> None:
+    """Write the report on these rows into the folder; the metrics are shown, so that what fails is a warning."""
+    from apmax import report
     from apmax.cli import _console
 
-    page = write_evaluation_report(directory, data, **options)
-    if page is not None:
-        _console.output().print(f"Report: {page}", soft_wrap=True)
+    page = directory / report.page_name(data)
+    try:
+        report.write_report(report.report_folder(directory, data=data, **options), page)
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        _console.show_warnings([f"there is no report: {error}"])
+        return
+    _console.output().print(f"Report: {page}", soft_wrap=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -91,17 +91,3 @@ def write_training_report(result: JobResult, notes: Notes) -> Path | None:
     except (ValueError, OSError, ModuleNotFoundError) as error:
         _console.show_warnings([f"there is no report: {error}"])
         return None
-
-
-def write_evaluation_report(directory: Path, data: Path, **options: Any) -> Path | None:
-    """Write the report on other rows into a model's folder; the metrics are shown, so that what fails is a warning."""
-    from apmax import report
-    from apmax.cli import _console
-
-    page = directory / report.page_name(data)
-    try:
-        report.write_report(report.report_folder(directory, data=data, **options), page)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        _console.show_warnings([f"there is no report: {error}"])
-        return None
-    return page

@@ -3,6 +3,7 @@
 from apmax.committee.crossfit import Committee, TrainingRows, fit_committee, make_folds, number_of_folds
 from apmax.committee.features import ArrayFeatures, Features, TableFeatures
 from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, LossVerdict
+from apmax.committee.loss_rule import AP_LOSS_RULE, loss_advice
 from apmax.committee.members import EFFORTS, MEMBERS, Member, find_members
 from apmax.committee.plan import CommitteePlan, plan_committee
 from apmax.committee.storage import (
@@ -16,6 +17,7 @@ from apmax.committee.storage import (
 from apmax.committee.tasks import FitProgress, FitResult, FitTask
 
 __all__ = [
+    "AP_LOSS_RULE",
     "EFFORTS",
     "MEMBERS",
     "ArrayFeatures",
@@ -35,6 +37,7 @@ __all__ = [
     "fit_committee",
     "load_committee",
     "load_results",
+    "loss_advice",
     "make_folds",
     "number_of_folds",
     "plan_committee",

@@ -20,7 +20,7 @@ def loss_advice(low: float, high: float) -> str:
         ValueError: `low` is above `high`.
 
     >>> loss_advice(-0.02, 0.01)
-    'keep cross-entropy: models that can fit the top of the list gain nothing from AP training'
+    'keep cross-entropy: models that can fit the top of the list gain little or nothing from AP training'
     """
     if low > high:
         raise ValueError(f"low must be at most high, got {low} and {high}")
@@ -28,4 +28,4 @@ def loss_advice(low: float, high: float) -> str:
         return f"{AP_LOSS_RULE}: compare it with the trees and networks on the leaderboard"
     if high < 0:
         return "keep cross-entropy: it uses every row, AP training mainly the rows near the top"
-    return "keep cross-entropy: models that can fit the top of the list gain nothing from AP training"
+    return "keep cross-entropy: models that can fit the top of the list gain little or nothing from AP training"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,7 +19,7 @@ from apmax import validation
 from apmax.committee.features import Matrix
 from apmax.committee.linear import column_moments, fit_linear
 from apmax.committee.network import feasible_stage, relative_weights
-from apmax.committee.trees import Boosting, Forest, fit_boosting, fit_forest
+from apmax.committee.trees import MOST_FOREST_ROWS, Boosting, Forest, fit_boosting, fit_forest
 from apmax.data.archives import npz_content, read_npz
 from apmax.models.tables import OneHot, build_table_model
 from apmax.train import Data, Run, fit, predict, table_recipe
@@ -177,14 +178,15 @@ class Cost:
     fixed: float
     per_row: float
     per_value: float
+    most_rows: float = math.inf
 
     def seconds(self, rows: float, columns: int) -> float:
-        """Return the estimated time for this many training rows."""
-        return self.fixed + rows * (self.per_row + columns * self.per_value)
+        """Return the estimated time for this many training rows, of which at most `most_rows` count."""
+        return self.fixed + min(rows, self.most_rows) * (self.per_row + columns * self.per_value)
 
     def times(self, factor: float) -> Cost:
         """Return the cost of so many fits."""
-        return Cost(factor * self.fixed, factor * self.per_row, factor * self.per_value)
+        return Cost(factor * self.fixed, factor * self.per_row, factor * self.per_value, self.most_rows)
 
 
 @dataclass(frozen=True)
@@ -391,16 +393,25 @@ def _fit_own(data: FoldData, *, estimator: Any) -> FittedMember:
     return EstimatorMember(copy.fit(data.rows, data.labels, sample_weight=data.sample_weight))
 
 
-_NETWORK_COST = Cost(4.0, 1e-5, 1e-6)
+_COSTS = {
+    "gbdt": Cost(0.3, 1e-5, 4e-6),
+    "forest": Cost(0.3, 3e-4, 1e-5, MOST_FOREST_ROWS),
+    "trees": Cost(0.2, 5e-5, 2e-6, MOST_FOREST_ROWS),
+    "linear": Cost(0.05, 2e-6, 1e-7),
+    "mlp": Cost(4.0, 7e-5, 0.0),
+    "linear_ce": Cost(0.01, 5e-7, 2e-8),
+    # Beside mlp, whose first stage it shares.
+    "mlp_ce": Cost(1.5, 3e-5, 0.0),
+}
 
 MEMBERS: dict[str, Member] = {
-    "gbdt": Member(_fit_gbdt, Boosting.from_bytes, ".txt", Cost(0.3, 1e-5, 6e-6)),
-    "forest": Member(partial(_fit_forest, kind="forest"), _OneHotForest.from_bytes, ".npz", Cost(0.3, 1e-4, 1e-5)),
-    "trees": Member(partial(_fit_forest, kind="trees"), _OneHotForest.from_bytes, ".npz", Cost(0.2, 1e-4, 2e-6)),
-    "linear": Member(partial(_fit_linear, loss="ap"), LinearMember.from_bytes, ".npz", Cost(0.1, 1e-5, 3e-6)),
-    "mlp": Member(partial(_fit_network, loss="ap"), NetworkMember.from_bytes, ".pt", _NETWORK_COST, serial=True),
-    "linear_ce": Member(partial(_fit_linear, loss="ce"), LinearMember.from_bytes, ".npz", Cost(0.05, 1e-6, 5e-7)),
-    "mlp_ce": Member(partial(_fit_network, loss="ce"), NetworkMember.from_bytes, ".pt", _NETWORK_COST, serial=True),
+    "gbdt": Member(_fit_gbdt, Boosting.from_bytes, ".txt", _COSTS["gbdt"]),
+    "forest": Member(partial(_fit_forest, kind="forest"), _OneHotForest.from_bytes, ".npz", _COSTS["forest"]),
+    "trees": Member(partial(_fit_forest, kind="trees"), _OneHotForest.from_bytes, ".npz", _COSTS["trees"]),
+    "linear": Member(partial(_fit_linear, loss="ap"), LinearMember.from_bytes, ".npz", _COSTS["linear"]),
+    "mlp": Member(partial(_fit_network, loss="ap"), NetworkMember.from_bytes, ".pt", _COSTS["mlp"], serial=True),
+    "linear_ce": Member(partial(_fit_linear, loss="ce"), LinearMember.from_bytes, ".npz", _COSTS["linear_ce"]),
+    "mlp_ce": Member(partial(_fit_network, loss="ce"), NetworkMember.from_bytes, ".pt", _COSTS["mlp_ce"], serial=True),
 }
 """Members for tables by name."""
 

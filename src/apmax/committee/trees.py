@@ -28,7 +28,9 @@ STOPPING_RULES = ("log_loss", "ap", "ap_smoothed")
 """What boosting may stop by: log-loss or average precision of held-out rows, the latter also smoothed over rounds."""
 MOST_LEAVES = 4096
 """The largest number of leaves of a tree in a forest."""
-_MOST_FOREST_ROWS, _BLOCK_TREES, _BLOCK_SEED = 16_384, 10, 10_000
+MOST_FOREST_ROWS = 16_384
+"""With more rows than that, blocks of trees in a forest are grown on samples."""
+_BLOCK_TREES, _BLOCK_SEED = 10, 10_000
 _NODE_FIELDS = ("left", "right", "feature", "threshold", "probability")
 
 
@@ -305,16 +307,16 @@ def fit_forest(matrix: Matrix, labels: _Array, sample_weight: _Array, *, kind: s
 
 def _sampled_blocks(labels: _Array, trees: int, seed: int) -> list[tuple[Any, int]]:
     """Return rows and number of trees of each block of a forest."""
-    if len(labels) <= _MOST_FOREST_ROWS:
+    if len(labels) <= MOST_FOREST_ROWS:
         return [(slice(None), trees)]
     generator = np.random.default_rng(seed)
     positives, negatives = np.flatnonzero(labels == 1), np.flatnonzero(labels == 0)
     blocks = []
     for _ in range(0, trees, _BLOCK_TREES):
         some = positives
-        if len(positives) > _MOST_FOREST_ROWS // 2:
-            some = generator.choice(positives, max(_MOST_FOREST_ROWS // 2, _MOST_FOREST_ROWS - len(negatives)), False)
-        others = generator.choice(negatives, min(len(negatives), _MOST_FOREST_ROWS - len(some)), False)
+        if len(positives) > MOST_FOREST_ROWS // 2:
+            some = generator.choice(positives, max(MOST_FOREST_ROWS // 2, MOST_FOREST_ROWS - len(negatives)), False)
+        others = generator.choice(negatives, min(len(negatives), MOST_FOREST_ROWS - len(some)), False)
         blocks.append((np.sort(np.concatenate([some, others])), _BLOCK_TREES))
     return blocks
 

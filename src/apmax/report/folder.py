@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from apmax import extras
 from apmax.data import RowSource
 from apmax.report.collect import collect_report, learning_curves, read_learning_curves
 from apmax.report.content import REPORT_FILE, REPORT_PAGE, ReportData, load_report, save_report
 from apmax.report.page import write_report
-from apmax.workflows import JobResult, RowReport, SavedModel, ScoredRows, load_model, load_scored_rows
-from apmax.workflows.prepare import read_weights
+from apmax.workflows import JobResult, SavedModel, ScoredRows, load_model, load_scored_rows
+from apmax.workflows.evaluation import score_source
 
 
 def attach_tables(
@@ -70,28 +69,9 @@ def _same_labels(model: SavedModel, part: ScoredRows, table: Any) -> bool:
 
 
 def _score_file(model: SavedModel, source: RowSource) -> tuple[ScoredRows, list[str]]:
-    """Return the labelled rows of a file with the model's scores, and warnings about them.
-
-    Args:
-        model: The model, and with it the encoder for the source (`SavedModel.open` returns both).
-        source: The rows.
-
-    Raises:
-        ValueError: A target column is missing, or there are no rows.
-    """
-    model.targets.check_columns(source)
-    report, tables, scores = RowReport(), [], []
-    for chunk, own in model.score_chunks(source, report):
-        tables.append(chunk)
-        scores.append(own)
-    if not tables:
-        raise ValueError(f"{source.path} has no rows")
-    table = extras.load("pyarrow", "tables").concat_tables(tables)
-    column = model.job.data.weight
-    weight = read_weights(table, column, source) if column is not None and column in source.columns else None
-    labels = model.targets.labels(table)
-    rows = ScoredRows.of(source.path.name, np.concatenate(scores), labels, sample_weight=weight, table=table)
-    return rows, report.lines()
+    """Return the labelled rows of a file, named after it, with the model's scores; and warnings about them."""
+    part, warnings = score_source(model, source)
+    return replace(part, part=source.path.name, table=source.read().take(part.rows)), warnings
 
 
 def report_folder(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from apmax import validation
 from apmax.metrics import Difference, Interval, average_precision_interval, paired_difference
 from apmax.metrics.quantiles import t_quantile
 from apmax.reproduce.grid import ExperimentGrid, GridCell
@@ -21,6 +22,8 @@ from apmax.reproduce.run import decode_scores
 
 VISIBLE_DIFFERENCE = 0.01
 """The difference in AUPRC for which runs are counted."""
+ALIGNMENTS = ("validation", "test")
+"""Rows by whose scores the folds are brought to one scale."""
 _POWER, _CONFIDENCE = 0.8, 0.95
 _COMPARED = ("soap", "apmax")
 _FEWEST_PAIRS = 3
@@ -129,31 +132,44 @@ class PooledMethod:
     Args:
         cell: Data set and network.
         method: The method's name.
-        ap: AP with its interval.
         rows: Number of rows.
         positives: Number of positives.
-        difference: Difference to the base, by a paired bootstrap over the rows; None for the base.
+        ap: AP with its interval, by the rows that align the folds.
+        difference: Difference to the base, by a paired bootstrap over the rows, likewise; empty for the base.
     """
 
     cell: GridCell
     method: str
-    ap: Interval
     rows: int
     positives: int
-    difference: Difference | None
+    ap: Mapping[str, Interval]
+    difference: Mapping[str, Difference]
 
 
-def pool_folds(lines: Sequence[Mapping[str, Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the scores and labels of several folds' test rows, each fold's scores on the scale of its validation rows.
+def pool_folds(
+    lines: Sequence[Mapping[str, Any]], align: str = "validation"
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the scores and labels of several folds' test rows, the scores of each fold shifted and scaled.
+
+    Args:
+        lines: The folds' lines of test scores.
+        align: Rows whose scores have mean 0 and standard deviation 1 afterwards: "validation" or "test".
 
     >>> from apmax.reproduce.run import encode_scores
     >>> fold = {"location": 1.0, "scale": 2.0, "labels": "01", "scores": encode_scores(np.array([1.0, 5.0]))}
     >>> [values.tolist() for values in pool_folds([fold, fold])]
     [[0.0, 2.0, 0.0, 2.0], [0.0, 1.0, 0.0, 1.0]]
+    >>> pool_folds([fold], "test")[0].tolist()
+    [-1.0, 1.0]
     """
-    scores = [(decode_scores(line["scores"]) - line["location"]) / (line["scale"] or 1.0) for line in lines]
+    validation.choice("align", align, ALIGNMENTS)
+    aligned = []
+    for line in lines:
+        scores = decode_scores(line["scores"])
+        location, scale = (line["location"], line["scale"]) if align == "validation" else (scores.mean(), scores.std())
+        aligned.append((scores - location) / (scale or 1.0))
     labels = [np.array([float(label) for label in line["labels"]]) for line in lines]
-    return np.concatenate(scores), np.concatenate(labels)
+    return np.concatenate(aligned), np.concatenate(labels)
 
 
 def pooled_methods(grid: ExperimentGrid, lines: Mapping[str, Mapping[str, Any]], base: str) -> list[PooledMethod]:
@@ -165,40 +181,47 @@ def pooled_methods(grid: ExperimentGrid, lines: Mapping[str, Mapping[str, Any]],
         if line["candidate"] == 0 and line["seed"] == splits.index(line["split"]):
             folds.setdefault((line["data"], line["model"], line["method"]), {})[line["split"]] = line
     whole = {
-        key: pool_folds([own[split] for split in grid.data[key[0]].splits])
+        key: {align: pool_folds([own[split] for split in grid.data[key[0]].splits], align) for align in ALIGNMENTS}
         for key, own in folds.items()
         if set(own) == set(grid.data[key[0]].splits)
     }
     found = []
     for data, model, method in sorted(whole, key=lambda key: (key[:2], list(grid.methods).index(key[2]))):
-        scores, labels = whole[data, model, method]
-        other = whole.get((data, model, base))
-        difference = None
-        if method != base and other is not None:
-            difference = paired_difference(scores, other[0], labels)
-        interval = average_precision_interval(scores, labels)
-        positives = int(labels.sum())
-        found.append(PooledMethod((data, model), method, interval, len(labels), positives, difference))
+        own, other = whole[data, model, method], whole.get((data, model, base), {})
+        labels = own["validation"][1]
+        found.append(
+            PooledMethod(
+                cell=(data, model),
+                method=method,
+                rows=len(labels),
+                positives=int(labels.sum()),
+                ap={align: average_precision_interval(scores, labels) for align, (scores, _) in own.items()},
+                difference={
+                    align: paired_difference(own[align][0], scores, labels)
+                    for align, (scores, _) in other.items()
+                    if method != base
+                },
+            )
+        )
     return found
 
 
 def pooled_table(grid: ExperimentGrid, methods: Sequence[PooledMethod], base: str) -> ResultTable:
     """Return the table of methods whose folds are ranked as one list."""
     label = grid.methods[base].label
-    columns = ("Method", "Cell", "Test rows", "Positives", "AP (95 %)", f"AP − {label} (95 %)")
+    columns = ["Method", "Cell", "Test rows", "Positives"]
+    for align in ALIGNMENTS:
+        columns += [f"AP (95 %), {align} rows align", f"AP − {label} (95 %)"]
     rows = []
     for pooled in methods:
         method = grid.methods[pooled.method]
-        texts = [
-            method.label,
-            grid.cell_label(pooled.cell),
-            f"{pooled.rows:,}",
-            f"{pooled.positives:,}",
-            f"{pooled.ap.estimate:.4f} ({pooled.ap.low:.4f} to {pooled.ap.high:.4f})",
-            "" if pooled.difference is None else _difference_text(pooled.difference),
-        ]
+        texts = [method.label, grid.cell_label(pooled.cell), f"{pooled.rows:,}", f"{pooled.positives:,}"]
+        for align in ALIGNMENTS:
+            ap, difference = pooled.ap[align], pooled.difference.get(align)
+            texts.append(f"{ap.estimate:.4f} ({ap.low:.4f} to {ap.high:.4f})")
+            texts.append("" if difference is None else _difference_text(difference))
         rows.append(TableRow(tuple(map(TableField, texts)), method.ours))
-    return ResultTable("Test rows of all folds as one list", columns, tuple(rows))
+    return ResultTable("Test rows of all folds as one list", tuple(columns), tuple(rows))
 
 
 def _difference_text(difference: Difference) -> str:
