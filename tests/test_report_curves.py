@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apmax.metrics import average_precision, precision_at_k
-from apmax.report.curves import calibration_bins, precision_band, score_histogram, threshold_curve
+from apmax.metrics.bands import calibration_bins, precision_band
+from apmax.report.curves import score_histogram, threshold_curve
 from apmax.report.rankings import headline, score_part, subgroup_table
 from apmax.train import PlattCurve
 
@@ -117,11 +118,11 @@ def test_band_needs_two_positives():
 
 
 def test_band_of_many_positives_agrees_with_the_whole(monkeypatch):
-    from apmax.report import curves
+    from apmax.metrics import bands
 
     scores, labels = ranking(count=1500, share=0.4)
     whole = precision_band(scores, labels)
-    monkeypatch.setattr(curves, "BAND_LEVELS", 200)
+    monkeypatch.setattr(bands, "BAND_LEVELS", 200)
     thin = precision_band(scores, labels)
     assert np.abs(np.array(thin.low) - whole.low)[5:].max() < 0.05
     assert np.abs(np.array(thin.high) - whole.high)[5:].max() < 0.05

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from apmax import extras, validation
 from apmax.committee import Leaderboard
 from apmax.metrics import Interval, average_precision_interval, precision_recall_curve
-from apmax.metrics.quantiles import beta_quantile
+from apmax.metrics.bands import calibration_bins, precision_band
 
 _Array = NDArray[np.float64]
-_BAND_POINTS = 60
 
 
 @dataclass
@@ -39,8 +38,8 @@ class PrecisionRecallDisplay(_Display):
 
     Attributes:
         precision, recall: (m,) points of the curve at falling thresholds.
-        band: (3, points) recall, lower and upper limit of the precision; exact binomial limits, a row taken being a
-            trial.
+        band: (3, points) recall, lower and upper limit of the precision (`apmax.metrics.bands.precision_band`); empty
+            with fewer than two positives.
         ap: Average precision with its interval.
         prevalence: Share of positives, which is the precision of a random ranking.
         name: The label in the legend.
@@ -92,8 +91,9 @@ class PrecisionRecallDisplay(_Display):
             raise ValueError("y_true must have a positive row, got none")
         labels = np.asarray(y_true, np.float64).reshape(-1)
         weight = np.ones(len(labels)) if sample_weight is None else np.asarray(sample_weight, np.float64)
-        positive = weight[labels == 1]
-        band = _binomial_band(precision, recall, float(positive.sum() ** 2 / (positive**2).sum()), confidence)
+        values = np.asarray(y_score, np.float64).reshape(-1)
+        limits = precision_band(values, labels, None if sample_weight is None else weight, confidence=confidence)
+        band = np.empty((3, 0)) if limits is None else np.array([limits.recall, limits.low, limits.high])
         return cls(precision, recall, band, ap, float(weight @ labels / weight.sum()), name)
 
     def plot(
@@ -232,20 +232,12 @@ class CalibrationDisplay(_Display):
         probability = np.asarray(y_prob, np.float64).reshape(-1)
         if probability.shape != labels.shape or not ((probability >= 0) & (probability <= 1)).all():
             raise ValueError(f"y_prob must be {len(labels)} probabilities from 0 to 1; calibrate scores first")
-        order = np.argsort(probability, kind="stable")
-        values, first = np.unique(probability[order], return_index=True)
-        counts = np.diff(np.append(first, len(order)))
-        expected = np.cumsum(values * counts)
-        middle = expected - values * counts / 2
-        number = np.minimum((middle / max(expected[-1], 1e-300) * n_bins).astype(int), n_bins - 1)
-        number = np.repeat(number, counts)
-        rows = [order[number == each] for each in np.unique(number)]
-        limits = [_binomial_limits(labels[each].sum(), len(each), confidence) for each in rows]
+        bins = calibration_bins(probability, labels, bins=n_bins, confidence=confidence)
         return cls(
-            np.array([probability[each].mean() for each in rows]),
-            np.array([labels[each].mean() for each in rows]),
-            np.array([low for low, _ in limits]),
-            np.array([high for _, high in limits]),
+            np.array([each.predicted for each in bins]),
+            np.array([each.observed for each in bins]),
+            np.array([each.low for each in bins]),
+            np.array([each.high for each in bins]),
             name,
         )
 
@@ -272,20 +264,3 @@ def _estimator_scores(estimator: Any, X: Any, y: Any) -> tuple[_Array, _Array]:
     if hasattr(estimator, "decision_function"):
         return _estimator_labels(estimator, y), np.asarray(estimator.decision_function(X))
     return _estimator_labels(estimator, y), np.asarray(estimator.predict_proba(X))[:, 1]
-
-
-def _binomial_limits(hits: float, trials: float, confidence: float) -> tuple[float, float]:
-    """Return the exact (Clopper-Pearson) interval of a share."""
-    tail, misses = (1 - confidence) / 2, max(0.0, trials - hits)
-    low = beta_quantile(tail, float(hits), float(misses + 1)) if hits > 0 else 0.0
-    high = beta_quantile(1 - tail, float(hits + 1), float(misses)) if misses > 1e-9 else 1.0
-    return low, high
-
-
-def _binomial_band(precision: _Array, recall: _Array, positives: float, confidence: float) -> _Array:
-    """Return recall and limits of the precision at points of the curve, equally spaced in recall."""
-    wanted = np.linspace(recall[recall > 0][0], 1, _BAND_POINTS)
-    at = np.unique(np.minimum(np.searchsorted(recall, wanted - 1e-12), len(recall) - 1))
-    hits = recall[at] * positives
-    limits = [_binomial_limits(x, x / p, confidence) for x, p in zip(hits, precision[at], strict=True)]
-    return np.array([recall[at], *np.array(limits).T])

@@ -15,7 +15,8 @@ from typing import Any, TypeVar, Union
 
 from apmax.folders import write_atomic
 from apmax.metrics import Interval
-from apmax.report.curves import CalibrationBin, PrecisionBand, ScoreHistogram, ThresholdCurve
+from apmax.metrics.bands import CalibrationBin, PrecisionBand
+from apmax.report.curves import ScoreHistogram, ThresholdCurve
 from apmax.train import nan_to_none
 
 REPORT_FORMAT, REPORT_VERSION = "apmax report", 1

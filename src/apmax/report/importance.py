@@ -10,11 +10,12 @@ import numpy.typing as npt
 
 from apmax import extras, metrics
 from apmax.metrics import Interval
+from apmax.metrics.bands import Floats
 from apmax.metrics.bootstrap import resampled_average_precision
 from apmax.metrics.ranking import sample
 from apmax.report.content import Importance, ImportanceTable
-from apmax.report.curves import CONFIDENCE, Floats
 
+CONFIDENCE = 0.95
 MOST_LISTED, REPEATS, RESAMPLES = 15, 4, 50
 MOST_ROWS, MOST_POSITIVES = 2000, 1000
 _SCREENED_CELLS = 500_000

@@ -10,12 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from apmax import metrics
+from apmax.metrics.bands import Floats, calibration_bins, precision_band
 from apmax.report.content import ScoredPart, Subgroup, SubgroupTable
 from apmax.report.curves import (
     PIXEL_COLUMNS,
-    Floats,
-    calibration_bins,
-    precision_band,
     score_histogram,
     threshold_curve,
 )
