@@ -25,7 +25,7 @@ from apmax.committee import (
 )
 from apmax.committee.crossfit import make_folds, number_of_folds, stopping_split
 from apmax.committee.members import Cost, EstimatorMember, FoldData
-from apmax.committee.storage import folder_size, load_committee, load_results, save_committee, save_result
+from apmax.committee.storage import load_committee, load_results, save_committee, save_result
 from apmax.committee.trees import STOPPING_RULES, Forest, fit_boosting, fit_forest, running_average_precision
 from apmax.folders import FolderError
 from apmax.metrics import average_precision
@@ -307,10 +307,6 @@ class TestStorage:
         assert np.array_equal(loaded.log_odds(loaded.score(X)), committee.log_odds(committee.score(X)))
         assert loaded.leaderboard == committee.leaderboard
         assert loaded.blend.method == committee.blend.method
-
-    def test_size_is_that_of_the_files(self, folder):
-        files = [path for path in folder.rglob("*") if path.is_file() and path.name != "manifest.json"]
-        assert folder_size(folder) == sum(path.stat().st_size for path in files)
 
     def test_every_damaged_file_is_refused(self, folder):
         for path in sorted(folder.rglob("*")):

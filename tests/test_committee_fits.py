@@ -20,10 +20,10 @@ from apmax.blend import BASE_BLEND
 from apmax.committee import ArrayFeatures, FitProgress, FitTask, TrainingRows, find_members, fit_committee, trees
 from apmax.committee.crossfit import make_folds, number_of_folds
 from apmax.committee.members import Cost, LinearMember, Member, NetworkMember, SeedAverage
-from apmax.committee.storage import folder_size, load_committee, load_results, save_committee, save_result
+from apmax.committee.storage import load_committee, load_results, save_committee, save_result
 from apmax.committee.tasks import FINAL
 from apmax.committee.trees import Forest, fit_forest
-from apmax.folders import FolderError
+from apmax.folders import FolderError, folder_bytes
 from apmax.metrics import average_precision
 
 FAST = ["gbdt", "linear"]
@@ -363,7 +363,7 @@ class TestForestSize:
         fitted = fit_committee(training_rows(X, y), find_members(["gbdt", "trees"]), folds=2)
         save_committee(tmp_path, fitted)
         forests = 2 * 100 * (2 * trees.MOST_LEAVES - 1) * 20
-        assert folder_size(tmp_path) < forests + 2 * 8_000_000
+        assert folder_bytes(tmp_path) < forests + 2 * 8_000_000
 
     def test_samples_of_large_tables_hold_all_positives(self, monkeypatch):
         monkeypatch.setattr(trees, "MOST_FOREST_ROWS", 100)

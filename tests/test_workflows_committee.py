@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from apmax.committee import load_results, save_result
+from apmax.committee import save_result
 from apmax.folders import FolderError
 from apmax.metrics import average_precision
 from apmax.workflows import (
@@ -180,7 +180,6 @@ def test_the_stored_plan_is_followed_and_other_settings_or_rows_are_refused(tmp_
     after = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
     assert after == before
     assert json.loads(before["plan.json"])["plan"]["folds"] == 1
-    assert load_results(tmp_path / "run", {}, 1) == {}
 
 
 def test_too_few_positives_for_folds_give_one_split_and_say_so(tmp_path):
@@ -200,7 +199,7 @@ def test_too_few_positives_for_folds_give_one_split_and_say_so(tmp_path):
     for row in positive:
         row["patient"] = "a"
     write_csv(tmp_path / "a.csv", rows)
-    with pytest.raises(ValueError, match=r"no positive row|a side has no|groups"):
+    with pytest.raises(ValueError, match=r"splitting by the .* groups leaves no positive row to hold out"):
         train_job(job, out=tmp_path / "one")
     assert not (tmp_path / "one").exists()
 

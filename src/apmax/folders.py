@@ -270,7 +270,16 @@ def lock_folder(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def folder_bytes(folder: str | os.PathLike[str]) -> int:
-    """Return the size of all files in a folder and below it."""
+    """Return the size of all files in a folder and below it.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> (folder / "inner").mkdir()
+    >>> (folder / "a.txt").write_text("one"), (folder / "inner" / "b.txt").write_text("four")
+    (3, 4)
+    >>> folder_bytes(folder)
+    7
+    """
     return sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
 
 

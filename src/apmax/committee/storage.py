@@ -168,11 +168,6 @@ def _parse(manifest: Manifest) -> Committee:
     )
 
 
-def folder_size(folder: str | os.PathLike[str]) -> int:
-    """Return the bytes of the files of a saved committee."""
-    return sum(checksum.size for checksum in read_manifest(folder, kind=COMMITTEE_KIND).files.values())
-
-
 def _member_file(name: str, fold: int, suffix: str) -> str:
     return f"members/{name}/{'final' if fold == FINAL else f'fold-{fold}'}{suffix}"
 

@@ -167,7 +167,7 @@ def _finish(job: CommitteeJob, committee: Committee, prepared: CommitteeRows, fo
     content = {
         "cross_fitted": valid.to_table(),
         "test": None if test is None else test.to_table(),
-        **leaderboard_table(committee.leaderboard),
+        **_leaderboard_content(committee.leaderboard),
     }
     write_atomic(folder / "results.json", (json.dumps(content, indent=2) + "\n").encode())
     files = [*write_committee(folder, committee), *save_scored_rows(folder, scored), *job_files(job)]
@@ -177,7 +177,7 @@ def _finish(job: CommitteeJob, committee: Committee, prepared: CommitteeRows, fo
     )
 
 
-def leaderboard_table(leaderboard: Leaderboard) -> dict[str, Any]:
+def _leaderboard_content(leaderboard: Leaderboard) -> dict[str, Any]:
     """Return a leaderboard and its verdicts as plain values for JSON."""
     table: dict[str, Any] = nan_to_none(asdict(leaderboard))
     verdicts = [
