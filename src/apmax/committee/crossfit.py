@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from apmax import validation
 from apmax.blend import Blend, fit_blend
 from apmax.committee.features import Features, FittedFeatures
+from apmax.committee.fold_data import FittedMember
 from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, make_leaderboard
-from apmax.committee.members import FittedMember, Member
+from apmax.committee.members import Member
 from apmax.committee.tasks import (
     FINAL,
     FitProgress,
@@ -39,6 +40,8 @@ _Array = NDArray[np.float64]
 _RowNumbers = NDArray[np.int64]
 _Fold = tuple[_RowNumbers, _RowNumbers]
 _STOPPING_SHARE = 0.2
+# Relative; scores that differ less do so by rounding.
+_LEAST_DEVIATION = 1e-9
 _REFIT_NOTE = (
     "the members were fitted again to all rows, with the rounds found in the folds; the scale of their scores is that "
     "of the last held-out rows"
@@ -377,10 +380,7 @@ def _join(
         results = {name: done[number, name] for name in members}
         share = rows.sample_weight[held_out] / rows.sample_weight[held_out].sum()
         location = {name: float(share @ result.scores) for name, result in results.items()}
-        scale = {
-            name: float(np.sqrt(share @ np.square(result.scores - location[name]))) or 1.0
-            for name, result in results.items()
-        }
+        scale = {name: _deviation(result.scores, location[name], share) for name, result in results.items()}
         models = {name: result.model for name, result in results.items()}
         fold_models.append(FoldModels(parts[number].encoding, models, location, scale))
         for place, (name, result) in enumerate(results.items()):
@@ -408,6 +408,16 @@ def _join(
         notes=notes,
     )
     return Committee(dict(members), fold_models, blend, calibration, leaderboard, scores)
+
+
+def _deviation(scores: _Array, mean: float, share: _Array) -> float:
+    """Return the standard deviation of scores; 1 where they are all the same, up to rounding.
+
+    >>> _deviation(np.array([0.3, 0.3, 0.3]), 0.1 + 0.2, np.full(3, 1 / 3))
+    1.0
+    """
+    deviation = float(np.sqrt(share @ np.square(scores - mean)))
+    return deviation if deviation > _LEAST_DEVIATION * max(1.0, abs(mean)) else 1.0
 
 
 def _unscored_committee(

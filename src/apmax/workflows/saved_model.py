@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -265,20 +265,21 @@ class SavedNetwork(SavedModel):
 
 @dataclass(frozen=True)
 class SavedCommittee(SavedModel):
-    """A committee with the encoder that says which columns it reads.
+    """A committee, of several targets one each, with the encoder that says which columns it reads.
 
     Args:
-        committee: The committee; each of its folds has an encoder of its own.
+        committees: The committee of each target, all of the same members; each of its folds has an encoder of its own.
         member: The member that scores alone; None for the blend.
     """
 
-    committee: Committee
+    committees: tuple[Committee, ...]
     member: str | None = None
 
     @staticmethod
-    def of(job: CommitteeJob, encoder: Encoder, targets: Targets, committee: Committee) -> SavedCommittee:
-        """Return a committee with the calibration of its blend."""
-        return SavedCommittee(job, encoder, targets, (committee.calibration,), committee)
+    def of(job: CommitteeJob, encoder: Encoder, targets: Targets, committees: Sequence[Committee]) -> SavedCommittee:
+        """Return the committees of all targets with the calibrations of their blends."""
+        calibration = tuple(committee.calibration for committee in committees)
+        return SavedCommittee(job, encoder, targets, calibration, tuple(committees))
 
     def with_member(self, member: str | None) -> SavedCommittee:
         """Return the committee of which one member scores; probabilities and thresholds are only the blend's.
@@ -288,7 +289,7 @@ class SavedCommittee(SavedModel):
         """
         if member is None:
             return self
-        validation.choice("member", member, list(self.committee.table))
+        validation.choice("member", member, list(self.committees[0].table))
         return replace(self, member=member, calibration=(), thresholds={})
 
     def check_calibration(self) -> list[PlattCurve]:
@@ -302,8 +303,8 @@ class SavedCommittee(SavedModel):
         return super().check_calibration()
 
     def _score_encoded(self, encoded: EncodedRows, table: Any) -> npt.NDArray[np.float64]:
-        rows = table if len(encoded.rows) == table.num_rows else table.take(encoded.rows)
-        return self.committee.score(rows, member=self.member)
+        rows = self.data_type.committee_rows(encoded, table)
+        return np.stack([committee.score(rows, member=self.member) for committee in self.committees], 1)
 
 
 def _fit_curve(scores: Scores, labels: Labels, weight: npt.NDArray[np.float64]) -> PlattCurve | None:
