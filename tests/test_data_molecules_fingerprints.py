@@ -49,6 +49,17 @@ def test_scaffolds_are_equal_where_the_texts_are():
     np.testing.assert_array_equal(found[:, None] == found, texts[:, None] == texts)
 
 
+def test_fingerprints_do_not_depend_on_graphs():
+    plain, bare = (build_chunk(0, [*SMILES, "C(C"], fingerprints=True, graphs=graphs) for graphs in (True, False))
+    assert len(bare.store.atoms.values) == len(bare.store.bonds.values) == 0
+    assert bare.unreadable == plain.unreadable
+    np.testing.assert_array_equal(bare.store.rows, plain.store.rows)
+    np.testing.assert_array_equal(bare.store.identity, plain.store.identity)
+    joined = Store.join([bare.store, bare.store]).take(np.arange(len(SMILES)))
+    np.testing.assert_array_equal(joined.fingerprints.counts.values, plain.store.fingerprints.counts.values)
+    np.testing.assert_array_equal(joined.fingerprints.properties, plain.store.fingerprints.properties)
+
+
 def test_scoring_makes_no_scaffolds():
     assert not build_chunk(0, SMILES, fingerprints=True, identify=False).store.fingerprints.scaffolds.any()
 

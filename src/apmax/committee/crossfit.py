@@ -131,12 +131,7 @@ class Committee:
         Raises:
             ValueError: There is no such member.
         """
-        names = list(self.table)
-        if member is not None:
-            validation.choice("member", member, names)
-            used = [member]
-        else:
-            used = [name for name, weight in zip(names, self.blend.weights, strict=True) if weight > 0]
+        names, used = list(self.table), self.used_members(member)
         averaged = self._averaged_scores(rows, used, available_cores() if n_jobs is None else n_jobs)
         if member is not None:
             return averaged[member]
@@ -144,6 +139,16 @@ class Committee:
         # Members of weight 0 take no part; any finite number stands for their scores.
         columns = [averaged[name] if name in averaged else np.zeros(count) for name in names]
         return self.blend.score(np.stack(columns, 1))
+
+    def used_members(self, member: str | None = None) -> list[str]:
+        """Return the members that score: those of a positive weight, or one alone.
+
+        Raises:
+            ValueError: There is no such member.
+        """
+        if member is not None:
+            return [validation.choice("member", member, list(self.table))]
+        return [name for name, weight in zip(self.table, self.blend.weights, strict=True) if weight > 0]
 
     def _averaged_scores(self, rows: Any, names: Sequence[str], n_jobs: int) -> dict[str, _Array]:
         """Return the mean over the folds of each member's aligned scores."""

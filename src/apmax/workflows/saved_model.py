@@ -127,7 +127,7 @@ class SavedModel(ABC):
         report = RowReport() if report is None else report
         report.add_time("reading")
         first, scores = report.rows, self._empty(table.num_rows)
-        for encoded in encode_rows(self.encoder, table, report):
+        for encoded in encode_rows(self._scoring_encoder, table, report):
             report.add_time("features")
             if len(encoded.rows):
                 part = self._score_encoded(encoded, table).astype(np.float32)
@@ -206,6 +206,11 @@ class SavedModel(ABC):
             f"the scores{column} are not finite in {len(bad):,} of {len(rows):,} rows (counted from 0): {shown}; "
             "look for huge values in these rows, or train the model again"
         )
+
+    @property
+    def _scoring_encoder(self) -> Encoder:
+        """The encoder that makes what the model reads."""
+        return self.encoder
 
     @property
     def _kind(self) -> str:
@@ -301,6 +306,14 @@ class SavedCommittee(SavedModel):
         if self.member is not None:
             raise ValueError("probability and member exclude each other: probabilities are those of the whole blend")
         return super().check_calibration()
+
+    @property
+    def _scoring_encoder(self) -> Encoder:
+        raw = any(
+            committee.table[name].raw for committee in self.committees for name in committee.used_members(self.member)
+        )
+        encoder: Encoder = self.data_type.committee_encoder(self.encoder, raw=raw)
+        return encoder
 
     def _score_encoded(self, encoded: EncodedRows, table: Any) -> npt.NDArray[np.float64]:
         rows = self.data_type.committee_rows(encoded, table)

@@ -68,6 +68,7 @@ def build_chunk(
     levels: bool = False,
     normalisation: str = "quantiles",
     fingerprints: bool = False,
+    graphs: bool = True,
     identify: bool = True,
     fragment: bool = False,
     max_length: int = MAX_SMILES_LENGTH,
@@ -80,6 +81,7 @@ def build_chunk(
         levels: Cliques and descriptors as well; then molecules of more than `MAX_DESCRIPTOR_ATOMS` are unreadable.
         normalisation: Of the descriptors, as in `featurise_all`.
         fingerprints: Morgan counts and properties as well.
+        graphs: Atoms and bonds; without them molecules have none, which is enough for models that read fingerprints.
         identify: Make the canonical SMILES, which identify duplicates, and scaffolds; otherwise all of them are 0.
         fragment: Keep only the largest fragment of each molecule.
         max_length: The most characters of a SMILES.
@@ -115,15 +117,16 @@ def build_chunk(
             unreadable.append(UnreadableRow(row, _shortened(text), str(error)))
             continue
         reduced += molecule is not whole
-        graph = featurise(molecule)
         rows.append(row)
         identity.append(canonical_hash(molecule) if identify else 0)
-        sizes.append((len(graph.atoms), len(graph.bonds)))
-        atoms.extend(atom_ids.setdefault(atom, len(atom_ids)) for atom in graph.atoms)
-        bonds.extend(
-            (bond_ids.setdefault(bond, len(bond_ids)), *ends)
-            for bond, ends in zip(graph.bonds, graph.ends, strict=True)
-        )
+        if graphs:
+            graph = featurise(molecule)
+            sizes.append((len(graph.atoms), len(graph.bonds)))
+            atoms.extend(atom_ids.setdefault(atom, len(atom_ids)) for atom in graph.atoms)
+            bonds.extend(
+                (bond_ids.setdefault(bond, len(bond_ids)), *ends)
+                for bond, ends in zip(graph.bonds, graph.ends, strict=True)
+            )
         if levels:
             trees.append(junction_tree(molecule))
             values.append(raw_descriptors(molecule, normalisation=normalisation))
@@ -131,7 +134,7 @@ def build_chunk(
             counts.append(morgan_counts(molecule))
             properties.append(cheap_properties(molecule))
             scaffolds.append(scaffold_hash(molecule) if identify else 0)
-    lengths = np.array(sizes, dtype=np.int64).reshape(-1, 2)
+    lengths = np.array(sizes if graphs else [(0, 0)] * len(rows), dtype=np.int64).reshape(-1, 2)
     store = Store(
         atom_rows=_table(atom_ids, len(ATOM_FIELDS), np.int32),
         bond_rows=_table(bond_ids, len(BOND_FIELDS), np.uint8),
@@ -183,6 +186,7 @@ def build_chunks(
     levels: bool = False,
     normalisation: str = "quantiles",
     fingerprints: bool = False,
+    graphs: bool = True,
     identify: bool = True,
     fragment: bool = False,
     max_length: int = MAX_SMILES_LENGTH,
@@ -200,7 +204,7 @@ def build_chunks(
             yield first, part
             first += len(part)
 
-    build = _Build(levels, normalisation, fingerprints, identify, fragment, max_length)
+    build = _Build(levels, normalisation, fingerprints, graphs, identify, fragment, max_length)
     return ordered(build, parts(), workers=workers)
 
 
@@ -209,6 +213,7 @@ class _Build:
     levels: bool
     normalisation: str
     fingerprints: bool
+    graphs: bool
     identify: bool
     fragment: bool
     max_length: int

@@ -383,6 +383,10 @@ class DataType(ABC, Generic[Config]):
         """Return the number of columns that members read, categories written out."""
         raise NotImplementedError(f"data of kind {self.config.kind} have no committee")
 
+    def committee_encoder(self, encoder: Any, *, raw: bool) -> Any:  # noqa: ARG002 - overridden
+        """Return the encoder for the members that score; `raw` says whether any reads rows in their original form."""
+        return encoder
+
     def committee_rows(self, encoded: EncodedRows, table: Any) -> Any:
         """Return the encoded rows of a table in the form of the rows of `committee_features`."""
         return table if len(encoded.rows) == table.num_rows else table.take(encoded.rows)

@@ -83,6 +83,7 @@ class MoleculeEncoder:
         levels: Cliques and descriptors too.
         largest_fragment: Of the largest fragment only.
         fingerprints: Morgan counts and properties too.
+        graphs: Atoms and bonds, which only networks read.
 
     >>> import pyarrow as pa
     >>> report = RowReport()
@@ -96,6 +97,7 @@ class MoleculeEncoder:
     levels: bool = False
     largest_fragment: bool = False
     fingerprints: bool = False
+    graphs: bool = True
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -117,6 +119,7 @@ class MoleculeEncoder:
                 smiles,
                 levels=self.levels,
                 fingerprints=self.fingerprints,
+                graphs=self.graphs,
                 identify=False,
                 fragment=self.largest_fragment,
                 workers=workers,
@@ -225,6 +228,10 @@ class MoleculeType(DataType[MoleculeData]):
     def committee_columns(self, encoder: MoleculeEncoder) -> int:  # noqa: ARG002 - always the same
         """Return the number of columns of the fingerprints."""
         return MORGAN_SIZE + len(PROPERTY_NAMES)
+
+    def committee_encoder(self, encoder: MoleculeEncoder, *, raw: bool) -> MoleculeEncoder:
+        """Return the encoder with graphs only where a network scores: they take half of the time."""
+        return replace(encoder, graphs=raw)
 
     def committee_rows(self, encoded: EncodedRows, table: Any) -> MoleculeDataset:  # noqa: ARG002 - encoded is enough
         """Return the molecules."""
