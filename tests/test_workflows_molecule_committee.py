@@ -11,7 +11,10 @@ import pytest
 pytest.importorskip("rdkit")
 
 from apmax.committee import CommitteePlan, save_result
-from apmax.data.molecules import molecule_dataset, scaffolds
+from apmax.committee.features import FingerprintColumns
+from apmax.data.molecules import MoleculeDataset, build_chunk, scaffolds
+from apmax.data.molecules.descriptors import DESCRIPTOR_COUNT
+from apmax.data.molecules.fingerprints import MORGAN_SIZE, PROPERTY_NAMES
 from apmax.folders import FolderError
 from apmax.metrics import average_precision
 from apmax.workflows import CommitteeJob, JobPlan, Overrides, load_model, load_scored_rows, plan_training, train_job
@@ -213,6 +216,32 @@ def test_quick_is_boosting_on_one_split(folder, tmp_path):
     assert (tmp_path / "r" / "members" / "gbdt" / "final.txt").exists()
 
 
+def test_best_adds_the_descriptors(folder, tmp_path):
+    write_molecules(folder / "a.csv")
+    job = {**table(folder), "committee": {"effort": "best", "members": ["gbdt"]}}
+    short = {"train": str(folder / "short.csv"), "target": "active", "smiles": "smiles"}
+    (folder / "short.csv").write_text("\n".join((folder / "a.csv").read_text().splitlines()[:61]) + "\n")
+    result = train_job({**job, "data": short}, out=tmp_path / "r")
+    loaded = load_model(tmp_path / "r")
+    features = loaded.committees[0].folds[0].features
+    assert len(features.sizes) == MORGAN_SIZE + len(PROPERTY_NAMES) + DESCRIPTOR_COUNT
+    np.testing.assert_array_equal(loaded.score(SMILES[:20]), result.model.score(SMILES[:20]))
+
+
+def test_columns_are_counts_properties_and_descriptors():
+    store = build_chunk(0, SMILES[:9], fingerprints=True, levels=True).store
+    places = np.array([7, 2])
+    matrix = FingerprintColumns(descriptors=True).matrix(MoleculeDataset(store, places=places)).toarray()
+    for row, place in zip(matrix, places, strict=True):
+        pairs, _ = store.fingerprints.counts.take(np.array([place]))
+        expected = np.zeros(MORGAN_SIZE)
+        expected[pairs[:, 0]] = pairs[:, 1]
+        parts = [expected, store.fingerprints.properties[place], store.levels.descriptors[place]]
+        np.testing.assert_array_equal(row, np.concatenate(parts).astype(np.float32))
+    with pytest.raises(ValueError, match="without fingerprints"):
+        FingerprintColumns().matrix(MoleculeDataset(build_chunk(0, SMILES[:2]).store))
+
+
 def test_labels_do_not_leak_through_features(folder):
     """A fold's members see neither labels nor other columns of the held-out rows: random labels are not ranked."""
     random = np.random.default_rng(0).random(len(SMILES)) < 0.3
@@ -256,8 +285,3 @@ def test_the_command_line_trains_ranks_evaluates_and_decides(committee, tmp_path
     assert run("evaluate", tmp_path / "r", folder / "a.csv", "--member", "gbdt") == 0
     assert run("decide", tmp_path / "r", "--recall", "0.7") == 0
     assert run("report", tmp_path / "r", "--out", tmp_path / "r.html") == 0
-
-
-def test_the_store_of_a_committee_has_fingerprints(folder):
-    data, _ = molecule_dataset(SMILES, cache=folder / "cache", fingerprints=True)
-    assert data.store.fingerprints is not None

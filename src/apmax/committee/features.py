@@ -157,22 +157,27 @@ class TableFeatures:
 
 @dataclass(frozen=True)
 class FingerprintColumns:
-    """Morgan counts and properties of molecules; nothing is fitted."""
+    """Morgan counts and properties of molecules; nothing is fitted.
+
+    Args:
+        descriptors: Whether the 200 normalised descriptors of RDKit follow.
+    """
+
+    descriptors: bool = False
 
     kind: ClassVar[str] = "molecules"
 
     @property
     def sizes(self) -> Sequence[int]:
         """Zeros: all columns are numbers."""
-        from apmax.data.molecules.fingerprints import MORGAN_SIZE, PROPERTY_NAMES
-
-        return [0] * (MORGAN_SIZE + len(PROPERTY_NAMES))
+        table = self.to_table()
+        return [0] * (table["size"] + len(table["properties"]) + len(table["descriptors"]))
 
     def matrix(self, rows: Any) -> Any:
         """Return the fingerprints of a `MoleculeDataset` as a `scipy.sparse.csr_matrix`, counts first.
 
         Raises:
-            ValueError: The molecules were read without fingerprints.
+            ValueError: The molecules were read without fingerprints, or without descriptors.
         """
         from apmax.data.molecules.fingerprints import MORGAN_SIZE
 
@@ -184,17 +189,24 @@ class FingerprintColumns:
         counts = sparse.csr_matrix(
             (pairs[:, 1].astype(np.float32), pairs[:, 0].astype(np.int32), starts), shape=(len(rows), MORGAN_SIZE)
         )
-        return sparse.hstack([counts, sparse.csr_matrix(prints.properties[rows.places])], format="csr")
+        parts = [counts, sparse.csr_matrix(prints.properties[rows.places])]
+        if self.descriptors:
+            if rows.store.levels is None:
+                raise ValueError("rows: the molecules were read without descriptors; read them with levels=True")
+            parts.append(sparse.csr_matrix(rows.store.levels.descriptors[rows.places]))
+        return sparse.hstack(parts, format="csr")
 
     def to_table(self) -> dict[str, Any]:
         """Return the version and the columns of the fingerprints."""
         from apmax.data.molecules import fingerprints
+        from apmax.data.molecules.descriptors import DESCRIPTOR_NAMES
 
         return {
             "version": fingerprints.FINGERPRINT_VERSION,
             "radius": fingerprints.MORGAN_RADIUS,
             "size": fingerprints.MORGAN_SIZE,
             "properties": list(fingerprints.PROPERTY_NAMES),
+            "descriptors": list(DESCRIPTOR_NAMES) if self.descriptors else [],
         }
 
     @staticmethod
@@ -204,7 +216,7 @@ class FingerprintColumns:
         Raises:
             ValueError: The fingerprints of this apmax have other columns.
         """
-        found = FingerprintColumns()
+        found = FingerprintColumns(bool(table["descriptors"]))
         if dict(table) != found.to_table():
             raise ValueError("its fingerprints are of another version: train it again, or use the apmax that did")
         return found
@@ -212,7 +224,7 @@ class FingerprintColumns:
 
 @dataclass(frozen=True)
 class MoleculeFeatures:
-    """Molecules with fingerprints, a `MoleculeDataset`; networks read its graphs."""
+    """Molecules with fingerprints, a `MoleculeDataset`; networks read its graphs, and trees its descriptors if any."""
 
     dataset: Any
 
@@ -225,7 +237,7 @@ class MoleculeFeatures:
 
     def fit(self, rows: RowNumbers, sample_weight: NDArray[np.float64]) -> FingerprintColumns:  # noqa: ARG002
         """Return the columns of the fingerprints, which are the same for all rows."""
-        return FingerprintColumns()
+        return FingerprintColumns(descriptors=self.dataset.store.levels is not None)
 
 
 FEATURE_FORMATS: dict[str, type[ScaledColumns] | type[EncodedColumns] | type[FingerprintColumns]] = {

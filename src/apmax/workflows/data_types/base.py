@@ -371,8 +371,8 @@ class DataType(ABC, Generic[Config]):
         line = f"{int((~known).sum()):,} rows without a {targets.names[0]!r} are left out"
         return LabelledRows(table.filter(known), labels[known], warnings=(line,), numbers=np.flatnonzero(known))
 
-    def for_committee(self) -> Self:
-        """Return the data type with what a committee needs of the data."""
+    def for_committee(self, effort: str) -> Self:  # noqa: ARG002 - overridden
+        """Return the data type with what a committee of some effort needs of the data."""
         return self
 
     def committee_features(self, rows: LabelledRows) -> Features:

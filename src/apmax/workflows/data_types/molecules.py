@@ -23,6 +23,7 @@ from apmax.data.molecules import (
     scaffolds,
 )
 from apmax.data.molecules.building import MOLECULES_PER_CHUNK
+from apmax.data.molecules.descriptors import DESCRIPTOR_COUNT
 from apmax.data.molecules.fingerprints import MORGAN_SIZE, PROPERTY_NAMES
 from apmax.models.graphs import GRAPH_MODELS
 from apmax.train import Stage, sized_recipe
@@ -213,21 +214,23 @@ class MoleculeType(DataType[MoleculeData]):
         """Return the data type with the levels that the model needs."""
         return self.with_fields(levels=True) if model in MULTI_LEVEL else self
 
-    def for_committee(self) -> MoleculeType:
-        """Return the data type with fingerprints, and with whole scaffolds in folds unless another way is named."""
+    def for_committee(self, effort: str) -> MoleculeType:
+        """Return the data type with fingerprints, and with whole scaffolds in folds unless another way is named.
+
+        The descriptors (14 ms a molecule) are for the effort "best" only.
+        """
         config = self.config
         named = (config.split, config.group, config.time, config.valid)
-        return self.with_fields(
-            fingerprints=True, split="scaffold" if all(way is None for way in named) else config.split
-        )
+        split = "scaffold" if all(way is None for way in named) else config.split
+        return self.with_fields(fingerprints=True, levels=effort == "best", split=split)
 
     def committee_features(self, rows: LabelledRows) -> MoleculeFeatures:
         """Return the molecules, without labels: each member is given its own."""
         return MoleculeFeatures(MoleculeDataset(rows.dataset.store, places=rows.dataset.places))
 
-    def committee_columns(self, encoder: MoleculeEncoder) -> int:  # noqa: ARG002 - always the same
-        """Return the number of columns of the fingerprints."""
-        return MORGAN_SIZE + len(PROPERTY_NAMES)
+    def committee_columns(self, encoder: MoleculeEncoder) -> int:
+        """Return the number of columns of the fingerprints, and of the descriptors if they are read."""
+        return MORGAN_SIZE + len(PROPERTY_NAMES) + encoder.levels * DESCRIPTOR_COUNT
 
     def committee_encoder(self, encoder: MoleculeEncoder, *, raw: bool) -> MoleculeEncoder:
         """Return the encoder with graphs only where a network scores: they take half of the time."""
