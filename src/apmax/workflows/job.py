@@ -62,7 +62,8 @@ class CommitteeConfig(ConfigTable):
     """The committee of a job.
 
     Args:
-        effort: "quick" (gradient boosting on one split), "standard", or "best" (more folds, trees and seeds).
+        effort: "quick" (gradient boosting or, for images, the network on one split), "standard", or "best" (more folds,
+            trees and seeds).
         members: Names of members; empty for those of the effort.
         time_limit: Seconds that the plan may take; None for no limit.
         seed: Seed of all random numbers.
@@ -131,16 +132,14 @@ class JobPlan:
         overrides = self.overrides.with_settings(settings or {})
         data_type = data_type_of(data)
         model = _override_model(self.model, overrides) if settings else self.model
-        ensemble = 1
         if model.pretrained is None:
             # Weights of a file need the network that they are of.
             if not self.names_model and "model.name" not in (settings or {}):
                 model = replace(model, name=data_type.default_model(positives))
             model = replace(model, options={**data_type.default_options(model.name, positives), **model.options})
-            ensemble = data_type.default_ensemble(model.name, positives)
         data_type.check_options(model.name, model.options, data_type.find_builder(model.name))
-        stages = data_type.default_stages(rows, positives, model.name, ensemble)
-        return Job(data, model, _build_run(self.run_table, overrides, stages, data_type, ensemble))
+        stages = data_type.default_stages(rows, positives, model.name, pretrained=model.pretrained is not None)
+        return Job(data, model, _build_run(self.run_table, overrides, stages, data_type))
 
 
 def plan_training(
@@ -359,16 +358,12 @@ def _override_model(model: ModelConfig, overrides: Overrides) -> ModelConfig:
 
 
 def _build_run(
-    table: Mapping[str, Any],
-    overrides: Overrides,
-    stages: Sequence[Stage],
-    data_type: DataType[Any],
-    ensemble: int = 1,
+    table: Mapping[str, Any], overrides: Overrides, stages: Sequence[Stage], data_type: DataType[Any]
 ) -> Run:
-    """Return the run of a table; default stages come with the number of networks that they are for."""
+    """Return the run of a table, with these stages where it names none."""
     run = run_from_table(table)
     if "stage" not in table and "recipe" not in table:
-        run = replace(run, stages=tuple(stages), ensemble=run.ensemble if "ensemble" in table else ensemble)
+        run = replace(run, stages=tuple(stages))
     if "eval_batch_size" not in table:
         run = replace(run, eval_batch_size=min(run.eval_batch_size, data_type.scoring_batch_size))
     return run_from_table(override_run(run_to_table(run), overrides))

@@ -20,7 +20,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.data import TensorDataset
 
 from apmax import extras, validation
-from apmax.committee import Features
+from apmax.committee import MEMBERS_BY_KIND, Features, Member
+from apmax.committee.plan import MOST_FOLDS
 from apmax.data import (
     Labels,
     RowSource,
@@ -316,16 +317,12 @@ class DataType(ABC, Generic[Config]):
         """Return the first argument of a model builder: the sizes of columns, or the number of tasks."""
 
     @abstractmethod
-    def default_stages(self, rows: int, positives: int, model: str, ensemble: int = 1) -> Sequence[Stage]:
-        """Return the default stages of training for a training set of that size and that many networks."""
+    def default_stages(self, rows: int, positives: int, model: str, *, pretrained: bool = False) -> Sequence[Stage]:
+        """Return the default stages of training of a new or pretrained network for a training set of that size."""
 
     def default_model(self, positives: int) -> str:  # noqa: ARG002 - overridden
         """Return the built-in model that suits the completed configuration and the number of positives."""
         return next(iter(self.models))
-
-    def default_ensemble(self, model: str, positives: int) -> int:  # noqa: ARG002 - overridden
-        """Return the number of networks whose scores are averaged."""
-        return 1
 
     def default_options(self, model: str, positives: int) -> Mapping[str, Any]:  # noqa: ARG002 - overridden
         """Return options of a built-in model that suit the completed configuration and the number of positives."""
@@ -378,6 +375,14 @@ class DataType(ABC, Generic[Config]):
     def committee_features(self, rows: LabelledRows) -> Features:
         """Return the training rows in the form in which a committee encodes them, fold by fold."""
         raise NotImplementedError(f"data of kind {self.config.kind} have no committee")
+
+    def committee_members(self, rows: LabelledRows) -> Mapping[str, Member]:  # noqa: ARG002 - overridden
+        """Return the members of a committee that learns these rows, by name."""
+        return MEMBERS_BY_KIND[self.config.kind]
+
+    def committee_folds(self, effort: str) -> int:
+        """Return the largest number of folds of a committee."""
+        return MOST_FOLDS[effort]
 
     def committee_columns(self, encoder: Any) -> int:
         """Return the number of columns that members read, categories written out."""
