@@ -30,7 +30,9 @@ from apmax.committee import (
     save_result,
 )
 from apmax.committee.image_networks import NO_SECONDS
+from apmax.committee.network_members import NetworkMember
 from apmax.data.images import Augment, ImageDataset
+from apmax.models.images import resnet10
 from apmax.train import embed
 from apmax.train.config import Optimizer, Sampler, Stage
 from apmax.workflows import (
@@ -48,7 +50,7 @@ from commands import run
 from small_files import read_csv
 
 TINY = {"width": 2, "stem": "small"}
-COUNT = 90
+COUNT = 60
 
 
 def digits(count=COUNT, every=3):
@@ -110,7 +112,7 @@ class TestMembers:
         assert trained == [(0, 0), (0, 1), (0, 1), (1, 0), (1, 1), (1, 1)]
 
     def test_the_head_is_an_exact_fit_to_the_embeddings_of_the_cross_entropy_network(self):
-        pixels, labels = digits()
+        pixels, labels = digits(40)
         members = tiny_members(["head"])
         fitted = fit_committee(training_rows(pixels, labels), members, folds=2)
         network = fitted.folds[0].members["head"].network
@@ -164,15 +166,16 @@ class TestMembers:
 
     def test_a_network_of_one_split_is_not_fitted_again(self):
         results = []
-        fitted = fit_committee(training_rows(*digits(60)), tiny_members(["network"]), folds=1, on_result=results.append)
+        fitted = fit_committee(training_rows(*digits(40)), tiny_members(["network"]), folds=1, on_result=results.append)
         assert [result.task.fold for result in results] == [0]
         assert not fitted.leaderboard.notes
         assert np.isfinite(fitted.score(ImageDataset(digits(10)[0]))).all()
 
+    @pytest.mark.slow
     def test_later_times_are_scored_by_earlier_networks_and_the_last_fit_has_all_rows(self):
-        pixels, labels = digits(60)
+        pixels, labels = digits(40)
         results = []
-        rows = training_rows(pixels, labels, times=np.arange(60.0))
+        rows = training_rows(pixels, labels, times=np.arange(40.0))
         fitted = fit_committee(rows, tiny_members(["network", "head"]), folds=2, on_result=results.append)
         assert {result.task.fold for result in results} == {0, 1, -1}
         assert np.isnan(fitted.cross_fitted[0]).all()
@@ -189,6 +192,7 @@ class TestMembers:
         ]
         np.testing.assert_array_equal(*scores)
 
+    @pytest.mark.slow
     def test_best_averages_three_seeds(self):
         pixels, labels = digits(40)
         members = tiny_members(["network"], effort="best")
@@ -220,9 +224,8 @@ def copy_of_first_stage(pixels, labels):
 
 class TestSaving:
     def saved(self):
-        pixels, labels = digits(40)
-        fitted = fit_committee(training_rows(pixels, labels), tiny_members(["network"]), folds=2)
-        return fitted.folds[0].members["network"]
+        design = ImageTraining("resnet10", TINY, size=8).design()
+        return NetworkMember(design.architecture(None), resnet10(**TINY).eval(), (3, 1), design)
 
     def test_architecture_and_weights_are_read_again(self):
         member = self.saved()
