@@ -101,13 +101,14 @@ STOPPING: dict[str, Member] = {
     "200 rounds": replace(MEMBERS["gbdt"], fit=partial(_fit_rounds, rounds=200)),
 }
 """Stopping rules of gbdt; the first is the base of comparison."""
+_SLOW = {"learning_rate": 0.05}
 BOOSTING: dict[str, Member] = {
-    "gbdt": MEMBERS["gbdt"],
-    "min_child_samples 5": _boosting(parameters={"min_child_samples": 5}),
-    "15 leaves": _boosting(parameters={"num_leaves": 15}),
-    "sub-sampled": _boosting(parameters=_SUBSAMPLED),
-    "learning rate 0.1": _boosting(parameters={"learning_rate": 0.1}),
-    "lambda_l2 5": _boosting(parameters={"lambda_l2": 5.0}),
+    "learning rate 0.05": _boosting(parameters=_SLOW),
+    "learning rate 0.05, min_child_samples 5": _boosting(parameters={**_SLOW, "min_child_samples": 5}),
+    "learning rate 0.05, 15 leaves": _boosting(parameters={**_SLOW, "num_leaves": 15}),
+    "learning rate 0.05, sub-sampled": _boosting(parameters=_SLOW | _SUBSAMPLED),
+    "learning rate 0.1": MEMBERS["gbdt"],
+    "learning rate 0.05, lambda_l2 5": _boosting(parameters={**_SLOW, "lambda_l2": 5.0}),
 }
 """Settings of gbdt with its default stopping."""
 FORESTS: dict[str, Member] = {

@@ -318,7 +318,7 @@ def _train_stage(
     number: int,
     loss: dict[str, float] | None = None,
 ) -> _TrainedStage:
-    """Train a stage of a recipe, which is made for numbers of rows and positives; validation selects the epoch, or the number of rounds is fixed."""
+    """Train a stage of a recipe; validation selects the epoch, or the number of rounds is fixed."""
     train = _network_rows(data)
     labels, matrix = torch.from_numpy(data.labels).float(), torch.from_numpy(np.ascontiguousarray(data.matrix))
     positives = int(data.labels[train].sum())
