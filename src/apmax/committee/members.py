@@ -262,14 +262,14 @@ def _fit_own(data: FoldData, *, estimator: Any) -> FittedMember:
 
 
 _COSTS = {
-    "gbdt": Cost(0.3, 1e-5, 4e-6),
+    "gbdt": Cost(0.2, 5e-6, 1.7e-6),
     "forest": Cost(0.3, 3e-4, 1e-5, MOST_FOREST_ROWS),
     "trees": Cost(0.2, 5e-5, 2e-6, MOST_FOREST_ROWS),
     "linear": Cost(0.05, 2e-6, 1e-7),
-    "mlp": Cost(4.0, 7e-5, 0.0),
+    "mlp": Cost(1.1, 6e-5, 0.0),
     "linear_ce": Cost(0.01, 5e-7, 2e-8),
     # Beside mlp, whose first stage it shares.
-    "mlp_ce": Cost(1.5, 3e-5, 0.0),
+    "mlp_ce": Cost(0.3, 1.6e-5, 0.0),
 }
 _read_graph_network = partial(NetworkMember.from_bytes, design=GRAPH_NETWORK)
 

@@ -6,6 +6,7 @@ import copy
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ class NetworkDesign:
     """What the networks of a member read, how they are built and trained.
 
     Attributes:
-        name: Of the network.
+        name: Of the network and its training.
         build: Returns a new network for columns of these sizes, begun at the share of positives if that is given.
         stages: Returns the two stages for a number of rows and of positives.
         dataset: Returns rows in the form that the member scores as a torch data set.
@@ -90,9 +91,15 @@ def _graph_stages(rows: int, positives: int) -> tuple[Stage, ...]:
 _GRAPH_WIDTH = 64
 _GRAPH_STEPS, _GRAPH_JOINT_STEPS = 6000, 1000
 PERCEPTRON = NetworkDesign(
-    "mlp", _build_perceptron, table_recipe, _matrix_dataset, _matrix_rows, _matrix_of, batch_size=8192
+    "mlp",
+    _build_perceptron,
+    partial(table_recipe, averaged=True),
+    _matrix_dataset,
+    _matrix_rows,
+    _matrix_of,
+    batch_size=8192,
 )
-"""Two hidden layers on the encoded columns."""
+"""Two hidden layers on the encoded columns; the folds' networks are averaged."""
 GRAPH_NETWORK = NetworkDesign(
     "gine", _build_graph_network, _graph_stages, _same, _subset, _molecules_of, batch_size=1024
 )
