@@ -291,3 +291,20 @@ def test_the_command_line_trains_ranks_evaluates_and_decides(committee, tmp_path
     assert run("evaluate", tmp_path / "r", folder / "a.csv", "--member", "gbdt") == 0
     assert run("decide", tmp_path / "r", "--recall", "0.7") == 0
     assert run("report", tmp_path / "r", "--out", tmp_path / "r.html") == 0
+
+
+@pytest.mark.slow
+def test_the_command_line_takes_several_targets(folder, tmp_path, capsys):
+    write_molecules(folder / "a.csv", bad=1)
+    targets = ["--target", "active", "--target", "toxic"]
+    out = tmp_path / "r"
+    assert run("train", folder / "a.csv", "--smiles", "smiles", *targets, "--member", "trees", "--out", out) == 0
+    shown = capsys.readouterr().out
+    for text in ("active, cross-fitted", "toxic, cross-fitted", "mean", "Report: "):
+        assert text in shown
+    assert (out / "report.html").exists()
+    assert run("decide", out, "--recall", "0.7", "--target", "toxic") == 0
+    assert run("predict", out, folder / "a.csv", "--by", "toxic", "--sort", "--out", tmp_path / "s.csv") == 0
+    first = read_csv(tmp_path / "s.csv")[0]
+    assert "N" in first["smiles"]
+    assert first["decision toxic"] == "1"
