@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 pytest.importorskip("rdkit")
 
-from apmax.committee import CommitteePlan, save_result
+from apmax.committee import MOLECULE_MEMBERS, CommitteePlan, save_result
 from apmax.committee.features import FingerprintColumns
 from apmax.data.molecules import MoleculeDataset, build_chunk, scaffolds
 from apmax.data.molecules.descriptors import DESCRIPTOR_COUNT
@@ -55,18 +57,21 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("molecules")
 
 
-@pytest.fixture(autouse=True)
-def _cache(folder, monkeypatch):
-    monkeypatch.setenv("APMAX_CACHE", str(folder / "cache"))
+@pytest.fixture(autouse=True, scope="module")
+def _small_members(folder):
+    """Ten trees are enough here, and the cache is one of its own."""
+    few = replace(MOLECULE_MEMBERS["trees"], fit=partial(MOLECULE_MEMBERS["trees"].fit, trees=10))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("APMAX_CACHE", str(folder / "cache"))
+        patch.setitem(MOLECULE_MEMBERS, "trees", few)
+        yield
 
 
 @pytest.fixture(scope="module")
 def committee(folder):
     """A folder with the committee of one target that was trained in it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("APMAX_CACHE", str(folder / "cache"))
-        write_molecules(folder / "a.csv", bad=1)
-        return folder, train_job(table(folder), out=folder / "run")
+    write_molecules(folder / "a.csv", bad=1)
+    return folder, train_job(table(folder), out=folder / "run")
 
 
 def table(folder, target="active", **committee):
@@ -220,12 +225,12 @@ def test_best_adds_the_descriptors(folder, tmp_path):
     write_molecules(folder / "a.csv")
     job = {**table(folder), "committee": {"effort": "best", "members": ["gbdt"]}}
     short = {"train": str(folder / "short.csv"), "target": "active", "smiles": "smiles"}
-    (folder / "short.csv").write_text("\n".join((folder / "a.csv").read_text().splitlines()[:61]) + "\n")
+    (folder / "short.csv").write_text("\n".join((folder / "a.csv").read_text().splitlines()[:37]) + "\n")
     result = train_job({**job, "data": short}, out=tmp_path / "r")
     loaded = load_model(tmp_path / "r")
     features = loaded.committees[0].folds[0].features
     assert len(features.sizes) == MORGAN_SIZE + len(PROPERTY_NAMES) + DESCRIPTOR_COUNT
-    np.testing.assert_array_equal(loaded.score(SMILES[:20]), result.model.score(SMILES[:20]))
+    np.testing.assert_array_equal(loaded.score(SMILES[:4]), result.model.score(SMILES[:4]))
 
 
 def test_columns_are_counts_properties_and_descriptors():
@@ -272,6 +277,7 @@ def test_graph_networks_are_members_with_a_verdict(folder, tmp_path, monkeypatch
     np.testing.assert_array_equal(again.model.score(SMILES), result.model.score(SMILES))
 
 
+@pytest.mark.slow
 def test_the_command_line_trains_ranks_evaluates_and_decides(committee, tmp_path, capsys):
     folder, _ = committee
     write_molecules(folder / "a.csv", bad=1)
@@ -285,3 +291,20 @@ def test_the_command_line_trains_ranks_evaluates_and_decides(committee, tmp_path
     assert run("evaluate", tmp_path / "r", folder / "a.csv", "--member", "gbdt") == 0
     assert run("decide", tmp_path / "r", "--recall", "0.7") == 0
     assert run("report", tmp_path / "r", "--out", tmp_path / "r.html") == 0
+
+
+@pytest.mark.slow
+def test_the_command_line_takes_several_targets(folder, tmp_path, capsys):
+    write_molecules(folder / "a.csv", bad=1)
+    targets = ["--target", "active", "--target", "toxic"]
+    out = tmp_path / "r"
+    assert run("train", folder / "a.csv", "--smiles", "smiles", *targets, "--member", "trees", "--out", out) == 0
+    shown = capsys.readouterr().out
+    for text in ("active, cross-fitted", "toxic, cross-fitted", "mean", "Report: "):
+        assert text in shown
+    assert (out / "report.html").exists()
+    assert run("decide", out, "--recall", "0.7", "--target", "toxic") == 0
+    assert run("predict", out, folder / "a.csv", "--by", "toxic", "--sort", "--out", tmp_path / "s.csv") == 0
+    first = read_csv(tmp_path / "s.csv")[0]
+    assert "N" in first["smiles"]
+    assert first["decision toxic"] == "1"

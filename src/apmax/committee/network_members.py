@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ class NetworkDesign:
     """What the networks of a member read, how they are built and trained.
 
     Attributes:
-        name: Of the network.
+        name: Of the network and its training.
         architecture: Returns what the networks of a fold are built from, as plain values that are saved with them.
         build: Returns a new network of an architecture, begun at the share of positives if that is given.
         stages: Returns the two stages for a number of rows and of positives.
@@ -124,14 +125,14 @@ PERCEPTRON = NetworkDesign(
     "mlp",
     _column_sizes,
     _build_perceptron,
-    table_recipe,
+    partial(table_recipe, averaged=True),
     _matrix_dataset,
     _matrix_rows,
     _matrix_of,
     _matrix_batch,
     unchanged,
 )
-"""Two hidden layers on the encoded columns."""
+"""Two hidden layers on the encoded columns; the folds' networks are averaged."""
 GRAPH_NETWORK = NetworkDesign(
     "gine", _no_options, _build_graph_network, _graph_stages, unchanged, subset, original_rows, _graph_batch, unchanged
 )
