@@ -32,7 +32,7 @@ from apmax.committee import (
 from apmax.committee.image_networks import NO_SECONDS
 from apmax.committee.network_members import NetworkMember
 from apmax.data.images import Augment, ImageDataset
-from apmax.models.images import resnet10
+from apmax.models.images import resnet10, resnet18
 from apmax.train import embed
 from apmax.train.config import Optimizer, Sampler, Stage
 from apmax.workflows import (
@@ -46,6 +46,7 @@ from apmax.workflows import (
     train_job,
 )
 from apmax.workflows.data_types import ImageType
+from apmax.workflows.job import job_from_table, job_to_table
 from commands import run
 from small_files import read_csv
 
@@ -344,10 +345,50 @@ def test_a_committee_is_the_default_of_images(committee, tmp_path):
     images, _ = committee
     assert isinstance(plan_training(job(images)), CommitteeJob)
     (tmp_path / "w.pth").touch()
-    for settings in ({"model.name": "resnet18"}, {"model.width": 8}, {"model.pretrained": str(tmp_path / "w.pth")}):
+    begun = plan_training(job(images), Overrides(settings={"model.pretrained": str(tmp_path / "w.pth")}))
+    assert begun.committee.pretrained == str(tmp_path / "w.pth")
+    assert job_from_table(job_to_table(begun)) == begun
+    assert isinstance(plan_training({**job(images), "model": {"pretrained": str(tmp_path / "w.pth")}}), CommitteeJob)
+    for settings in ({"model.name": "resnet18"}, {"model.width": 8}, {"stages.0.epochs": 1}):
         assert isinstance(plan_training(job(images), Overrides(settings=settings)), JobPlan)
     for overrides in ({"loss": "ce"}, {"epochs": 2}, {"ensemble": 2}, {"head": "exact"}):
         assert isinstance(plan_training(job(images), Overrides(**overrides)), JobPlan)
+
+
+def test_pretrained_networks_of_all_folds_begin_with_the_weights(tmp_path, monkeypatch):
+    torch.manual_seed(1)
+    given = resnet10(**TINY)
+    torch.save(given.state_dict(), tmp_path / "w.pth")
+    begun = []
+    train_stage = network_members._train_stage
+
+    def record(data, design, network, number, loss=None):
+        begun.append((number, network.layer4[0].conv2.weight.detach().clone()))
+        return train_stage(data, design, network, number, loss)
+
+    monkeypatch.setattr(network_members, "_train_stage", record)
+    training = ImageTraining("resnet10", TINY, size=8, anneal=True, pretrained=str(tmp_path / "w.pth"))
+    members = find_members(["network"], table=image_members(training))
+    fitted = fit_committee(training_rows(*digits(40)), members, folds=2)
+    (tmp_path / "w.pth").unlink()
+    first = [weight for number, weight in begun if number == 0]
+    assert len(first) == 2
+    assert all(torch.equal(weight, given.layer4[0].conv2.weight) for weight in first)
+    model = fitted.folds[0].members["network"]
+    images = ImageDataset(digits(10)[0])
+    np.testing.assert_array_equal(members["network"].read(model.to_bytes()).score(images), model.score(images))
+
+
+@pytest.mark.slow
+def test_a_committee_begins_with_a_file_of_weights(committee, tmp_path):
+    images, _ = committee
+    torch.save(resnet18(1000, width=64).state_dict(), tmp_path / "w.pth")
+    lines = []
+    table = {**job(images), "model": {"pretrained": str(tmp_path / "w.pth")}, "committee": {"effort": "quick"}}
+    result = train_job(table, out=tmp_path / "r", notify=lambda facts, warnings: lines.extend(facts))
+    assert any(line.startswith("networks begin with 120 tensors from w.pth") for line in lines)
+    (tmp_path / "w.pth").unlink()
+    np.testing.assert_array_equal(load_model(tmp_path / "r").score(images), result.model.score(images))
 
 
 def test_small_images_with_few_positives_are_annealed_on_four_folds():

@@ -15,7 +15,7 @@ from apmax import validation
 from apmax.committee.fold_data import FoldData
 from apmax.committee.network_members import NetworkDesign, original_rows, subset, unchanged
 from apmax.data.images import Augment, ImageDataset, images_at_a_time
-from apmax.models.images import IMAGE_MODELS
+from apmax.models.images import IMAGE_MODELS, load_pretrained
 from apmax.train import Stage, image_recipe
 
 # Seconds of one core for a training step, per image and per operation of its forward pass; measured on a ResNet-10 at
@@ -34,6 +34,7 @@ class ImageTraining:
         size: Height and width of the images.
         augment: Random changes of training images; None for none.
         anneal: As in `image_recipe`; annealed networks learn from all rows of a fold, without a stopping split.
+        pretrained: File of weights that the networks begin with, as in `load_pretrained`; None for none.
     """
 
     name: str = next(iter(IMAGE_MODELS))
@@ -41,6 +42,7 @@ class ImageTraining:
     size: int = 224
     augment: Augment | None = None
     anneal: bool = False
+    pretrained: str | None = None
 
     def design(self) -> NetworkDesign:
         """Return the design of the members."""
@@ -56,6 +58,7 @@ class ImageTraining:
             partial(_augmented, augment=self.augment),
             selects=not self.anneal,
             accelerator="auto",
+            begin=None if self.pretrained is None else partial(load_pretrained, path=self.pretrained),
         )
 
     def stages(self, rows: int, positives: int) -> tuple[Stage, ...]:

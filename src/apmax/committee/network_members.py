@@ -48,6 +48,7 @@ class NetworkDesign:
         augmented: Returns a data set as it is trained on, changed at random by a seed.
         selects: Whether held-out rows select the epoch; otherwise networks learn from all rows, to the last epoch.
         accelerator: As in Lightning Fabric; "auto" trains and scores on a GPU if there is one.
+        begin: Changes a new network before it is trained, such as to pretrained weights; None for nothing.
     """
 
     name: str
@@ -61,6 +62,11 @@ class NetworkDesign:
     augmented: Callable[[Any, int], Any]
     selects: bool = True
     accelerator: str = "cpu"
+    begin: Callable[[Any], Any] | None = None
+
+    def placed(self, network: nn.Module) -> nn.Module:
+        """Return the network on the device that it scores on."""
+        return network.to("cuda") if self.accelerator == "auto" and torch.cuda.is_available() else network
 
 
 def _matrix_of(data: FoldData) -> Matrix:
@@ -159,10 +165,10 @@ class NetworkMember:
 
     def score(self, rows: Any) -> _Array:
         """Return the network's scores."""
-        large = self.design.accelerator == "auto"
-        with _SCORING if large else nullcontext():
-            network = self.network.to("cuda") if large and torch.cuda.is_available() else self.network
-            scores = predict(network, self.design.dataset(rows), batch_size=self.design.batch_size(rows))
+        design = self.design
+        with _SCORING if design.accelerator == "auto" else nullcontext():
+            network = design.placed(self.network)
+            scores = predict(network, design.dataset(rows), batch_size=design.batch_size(rows))
         return scores.double().numpy()
 
     def to_bytes(self) -> bytes:
@@ -221,11 +227,11 @@ def fit_head(data: FoldData, *, design: NetworkDesign) -> NetworkMember:
     """
     start, rows = _first_stage(data, design), design.rows(data)
     # Not in the cache folder: no other fit has these weights.
-    features = embed(start.network, design.dataset(rows), batch_size=design.batch_size(rows)).double().numpy()
+    network = design.placed(copy.deepcopy(start.network))
+    features = embed(network, design.dataset(rows), batch_size=design.batch_size(rows)).double().numpy()
     moments = column_moments(features, data.sample_weight)
     weight = fit_linear(features, data.labels, data.sample_weight, moments, loss="ap").weight * moments.inverse
-    network = copy.deepcopy(start.network)
-    head = last_linear(network)
+    head = last_linear(network.cpu())
     with torch.no_grad():
         head.weight.copy_(torch.from_numpy(weight)[None])
         if head.bias is not None:
@@ -252,7 +258,10 @@ def _new_network(data: FoldData, design: NetworkDesign) -> nn.Module:
     train = _training_rows(data, design)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(data.seed)
-        return design.build(design.architecture(data), data.labels[train].sum() / len(train))
+        network = design.build(design.architecture(data), data.labels[train].sum() / len(train))
+    if design.begin is not None:
+        design.begin(network)
+    return network
 
 
 def _train_stage(

@@ -35,7 +35,7 @@ from apmax.train.run_directory import data_fingerprint
 from apmax.validation import plural
 from apmax.workflows.committee_progress import CommitteeProgress
 from apmax.workflows.contact_sheets import draw_contact_sheets
-from apmax.workflows.data_types import LabelledRows, RowReport, encode_rows
+from apmax.workflows.data_types import LabelledRows, RowReport, data_type_of, encode_rows
 from apmax.workflows.evaluation import evaluate_targets
 from apmax.workflows.job import CommitteeConfig, CommitteeJob, job_from_toml
 from apmax.workflows.job_result import JobResult, Notify
@@ -65,6 +65,7 @@ def train_committee(
         ValueError: Data or settings are wrong, or differ from those of the training to continue.
     """
     before = None if started is None else _read_started(started)
+    weights = _check_weights(job)  # before data are read, which may take long
     prepared = prepare_committee_rows(job.data, seed=job.committee.seed)
     job = CommitteeJob(prepared.data_type.config, job.committee)
     fingerprint = _data_fingerprint(prepared)
@@ -76,15 +77,28 @@ def train_committee(
     # Before anything is written: the rows may not allow even one split.
     folds = _shared_folds(prepared, job, plan)
     if notify is not None:
-        notify([*prepared.facts, *plan_lines(plan)], prepared.warnings)
+        notify([*prepared.facts, *weights, *plan_lines(plan)], prepared.warnings)
     if before is None:
         content = json.dumps({"plan": plan.to_table(), "data": fingerprint}, indent=1) + "\n"
         save_job(folder, job, prepared.encoder, prepared.targets, plan=content.encode())
         if prepared.unreadable:
             write_table(folder / "unreadable.csv", unreadable_table(prepared.unreadable))
-    targets = _target_rows(prepared, folds, plan)
+    targets = _target_rows(prepared, folds, plan, job.committee.pretrained)
     committees = [_fit(target, plan, folder, progress=progress) for target in targets]
     return _finish(job, targets, committees, prepared, folder)
+
+
+def _check_weights(job: CommitteeJob) -> list[str]:
+    """Return a line about the weights that networks begin with, if they are to.
+
+    Raises:
+        ValueError: Weights of another network, or none.
+    """
+    path, data_type = job.committee.pretrained, data_type_of(job.data)
+    if path is None:
+        return []
+    network = data_type.build_model(data_type.fit_encoder(None, ()), next(iter(data_type.models)), {})
+    return [f"networks begin with {data_type.load_weights(network, path)}"]
 
 
 def plan_lines(plan: CommitteePlan) -> list[str]:
@@ -140,13 +154,16 @@ def _shared_folds(prepared: CommitteeRows, job: CommitteeJob, plan: CommitteePla
     return make_folds(_all_rows(prepared), plan.folds, plan.seed)
 
 
-def _target_rows(prepared: CommitteeRows, folds: _Folds, plan: CommitteePlan) -> list[_TargetRows]:
+def _target_rows(
+    prepared: CommitteeRows, folds: _Folds, plan: CommitteePlan, pretrained: str | None
+) -> list[_TargetRows]:
     """Return the labelled rows of each target, with their part of the shared folds."""
     names = prepared.targets.names
     every, data_type = _all_rows(prepared), prepared.data_type
 
     def members(rows: LabelledRows) -> dict[str, Member]:
-        return find_members(plan.members, effort=plan.effort, table=data_type.committee_members(rows))
+        table = data_type.committee_members(rows, pretrained=pretrained)
+        return find_members(plan.members, effort=plan.effort, table=table)
 
     if len(names) == 1:
         return [_TargetRows("", "", np.arange(len(every.labels)), every, folds, members(prepared.rows))]
@@ -196,7 +213,7 @@ def _make_plan(job: CommitteeJob, prepared: CommitteeRows) -> CommitteePlan:
         seed=config.seed,
         kind=job.data.kind,
         targets=len(prepared.targets.each),
-        table=prepared.data_type.committee_members(prepared.rows),
+        table=prepared.data_type.committee_members(prepared.rows, pretrained=config.pretrained),
     )
 
 

@@ -67,12 +67,14 @@ class CommitteeConfig(ConfigTable):
         members: Names of members; empty for those of the effort.
         time_limit: Seconds that the plan may take; None for no limit.
         seed: Seed of all random numbers.
+        pretrained: File of weights that the networks of images begin with.
     """
 
     effort: str = "standard"
     members: tuple[str, ...] = ()
     time_limit: float | None = None
     seed: int = 0
+    pretrained: str | None = None
 
     _floats = ("time_limit",)
     _tuples = ("members",)
@@ -162,7 +164,7 @@ def plan_training(
     data = read_data_config(table, overrides, folders)
     data_type = data_type_of(data)
     given = _sub_table(table, "committee")
-    network = _network_settings(table, overrides, data)
+    network = _network_settings(table, overrides, data_type)
     if given and network:
         raise ValueError(f"{next(iter(given))} and {network[0]} exclude each other: {network[0]} is of one network")
     if given and not data_type.has_committee:
@@ -171,7 +173,13 @@ def plan_training(
         return plan_job(table, overrides, folders)
     if overrides.seed is not None:
         given["seed"] = overrides.seed
+    if "pretrained" in (weights := _model_table(table, overrides)):
+        given["pretrained"] = weights["pretrained"]
     config = config_from_table(CommitteeConfig, {"seed": table.get("seed", 0), **given}, "committee")
+    if config.pretrained is not None:
+        if not data_type.has_pretrained:
+            raise ValueError(f"pretrained is for networks of images; these data are of kind {data.kind}")
+        config = replace(config, pretrained=str(find_file(config.pretrained, folders)))
     if config.members:
         find_members(config.members, kind=data.kind)
     if data.split == "random":
@@ -180,14 +188,16 @@ def plan_training(
     return CommitteeJob(_with_found_files(data_type.for_committee(config.effort).config, folders), config)
 
 
-def _network_settings(table: Mapping[str, Any], overrides: Overrides, data: DataConfig) -> list[str]:
+def _network_settings(table: Mapping[str, Any], overrides: Overrides, data_type: DataType[Any]) -> list[str]:
     """Return the names of settings that only one network has."""
     named = [name for name in _ONE_NETWORK if getattr(overrides, name) is not None]
-    if "model" in table:
+    # The networks of a committee may begin with weights of a file as well.
+    weights_only = data_type.has_pretrained and set(_model_table(table, overrides)) == {"pretrained"}
+    if "model" in table and not weights_only:
         named.insert(0, "model")
-    if overrides.settings_of("model") or overrides.settings_of("run"):
+    if (overrides.settings_of("model") and not weights_only) or overrides.settings_of("run"):
         named.append("settings")
-    if data.valid is not None:
+    if data_type.config.valid is not None:
         named.append("valid")
     return [*named, *(key for key in table if key not in ("data", "model", "committee", "seed"))]
 

@@ -376,8 +376,13 @@ class DataType(ABC, Generic[Config]):
         """Return the training rows in the form in which a committee encodes them, fold by fold."""
         raise NotImplementedError(f"data of kind {self.config.kind} have no committee")
 
-    def committee_members(self, rows: LabelledRows) -> Mapping[str, Member]:  # noqa: ARG002 - overridden
-        """Return the members of a committee that learns these rows, by name."""
+    def committee_members(self, rows: LabelledRows, *, pretrained: str | None = None) -> Mapping[str, Member]:  # noqa: ARG002
+        """Return the members of a committee that learns these rows, by name.
+
+        Args:
+            rows: The training rows.
+            pretrained: File of weights that networks begin with, where the data type has any.
+        """
         return MEMBERS_BY_KIND[self.config.kind]
 
     def committee_folds(self, effort: str) -> int:

@@ -286,17 +286,20 @@ class ImageType(DataType[ImageData]):
         images = rows.dataset
         return ImageFeatures(ImageDataset(images.store, places=images.places, normalise=images.normalise))
 
-    def committee_members(self, rows: LabelledRows) -> Mapping[str, Member]:
+    def committee_members(self, rows: LabelledRows, *, pretrained: str | None = None) -> Mapping[str, Member]:
         """Return the network that suits the images and the positives of a fold, its twin and its head."""
         share = 1 - 1 / self.committee_folds("standard")
         positives = int(share * rows.positives)
-        name = self.default_model(positives)
+        new = pretrained is None
+        # Weights of a file need the network that they are of.
+        name = self.default_model(positives) if new else next(iter(self.models))
         training = ImageTraining(
             name,
-            self.default_options(name, positives),
+            self.default_options(name, positives) if new else {},
             size=self.config.size or USUAL_SIZE,
             augment=self._augment(),
-            anneal=self._has_few_positives(positives),
+            anneal=new and self._has_few_positives(positives),
+            pretrained=pretrained,
         )
         return image_members(training, training.seconds_per_row(int(share * len(rows.labels))))
 
