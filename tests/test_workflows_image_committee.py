@@ -33,7 +33,7 @@ from apmax.committee.image_networks import NO_SECONDS
 from apmax.committee.network_members import NetworkMember
 from apmax.data.images import Augment, ImageDataset
 from apmax.models.images import resnet10, resnet18
-from apmax.train import embed
+from apmax.train import embed, image_recipe
 from apmax.train.config import Optimizer, Sampler, Stage
 from apmax.workflows import (
     CommitteeJob,
@@ -183,7 +183,9 @@ class TestMembers:
         assert not np.isnan(fitted.cross_fitted[-1]).any()
 
     @pytest.mark.slow
-    def test_processes_give_the_same_networks(self):
+    def test_processes_give_the_same_networks(self, monkeypatch):
+        # The real recipe: other processes do not know that of these tests.
+        monkeypatch.setattr("apmax.committee.image_networks.image_recipe", image_recipe)
         pixels, labels = digits(40)
         scores = [
             fit_committee(training_rows(pixels, labels), tiny_members(), folds=2, n_jobs=jobs).score(
