@@ -147,7 +147,7 @@ class JobPlan:
 def plan_training(
     table: Mapping[str, Any], overrides: Overrides | None = None, folders: Sequence[Path] = ()
 ) -> CommitteeJob | JobPlan:
-    """Return the job of a committee, which is the default where the data type has one, or the plan of one network.
+    """Return the job of a committee, which is the default, or the plan of one network.
 
     Settings of a network (the model, its loss, stages, number of epochs, a validation file, …) ask for one network.
 
@@ -167,9 +167,7 @@ def plan_training(
     network = _network_settings(table, overrides, data_type)
     if given and network:
         raise ValueError(f"{next(iter(given))} and {network[0]} exclude each other: {network[0]} is of one network")
-    if given and not data_type.has_committee:
-        raise ValueError(f"{next(iter(given))}: data of kind {data.kind} are learnt by one network, not by a committee")
-    if network or not data_type.has_committee:
+    if network:
         return plan_job(table, overrides, folders)
     if overrides.seed is not None:
         given["seed"] = overrides.seed

@@ -279,7 +279,7 @@ Config = TypeVar("Config", bound=DataConfig)
 class DataType(ABC, Generic[Config]):
     """One type of data, with the configuration of a job: how rows are read and encoded, and which models take them.
 
-    A new type implements the four abstract methods and is entered in `DATA_TYPES`.
+    A new type implements the six abstract methods and is entered in `DATA_TYPES`.
 
     Args:
         config: The job's [data].
@@ -297,8 +297,6 @@ class DataType(ABC, Generic[Config]):
     """Whether its models can begin with a file of weights."""
     threads: ClassVar[int | None] = None
     """Number of threads that pays; None for all."""
-    has_committee: ClassVar[bool] = False
-    """Whether a committee learns it by default."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -372,9 +370,9 @@ class DataType(ABC, Generic[Config]):
         """Return the data type with what a committee of some effort needs of the data."""
         return self
 
+    @abstractmethod
     def committee_features(self, rows: LabelledRows) -> Features:
         """Return the training rows in the form in which a committee encodes them, fold by fold."""
-        raise NotImplementedError(f"data of kind {self.config.kind} have no committee")
 
     def committee_members(self, rows: LabelledRows, *, pretrained: str | None = None) -> Mapping[str, Member]:  # noqa: ARG002
         """Return the members of a committee that learns these rows, by name.
@@ -389,9 +387,9 @@ class DataType(ABC, Generic[Config]):
         """Return the largest number of folds of a committee."""
         return MOST_FOLDS[effort]
 
+    @abstractmethod
     def committee_columns(self, encoder: Any) -> int:
         """Return the number of columns that members read, categories written out."""
-        raise NotImplementedError(f"data of kind {self.config.kind} have no committee")
 
     def committee_encoder(self, encoder: Any, *, raw: bool) -> Any:  # noqa: ARG002 - overridden
         """Return the encoder for the members that score; `raw` says whether any reads rows in their original form."""

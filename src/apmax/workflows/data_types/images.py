@@ -236,7 +236,6 @@ class ImageType(DataType[ImageData]):
     reading_options = ("path", "root", "ending")
     learns_from_rows = False
     has_pretrained = True
-    has_committee = True
 
     def fit_encoder(self, table: Any, excluded: Sequence[str]) -> ImageEncoder:  # noqa: ARG002 - nothing is fitted
         """Return the encoder."""

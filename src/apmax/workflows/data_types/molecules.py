@@ -169,7 +169,6 @@ class MoleculeType(DataType[MoleculeData]):
     reading_options = (SMILES,)
     learns_from_rows = False
     threads = 1
-    has_committee = True
 
     def fit_encoder(self, table: Any, excluded: Sequence[str]) -> MoleculeEncoder:  # noqa: ARG002 - nothing is fitted
         """Return the encoder."""

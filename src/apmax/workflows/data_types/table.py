@@ -40,7 +40,6 @@ class TableType(DataType[TableData]):
     config_class = TableData
     models = TABLE_MODELS
     threads = 1
-    has_committee = True
 
     def fit_encoder(self, table: Any, excluded: Sequence[str]) -> TableEncoder:
         """Return the encoder fitted to training rows."""
