@@ -3,7 +3,7 @@
 scikit-learn's digits as 8×8 PNG files, in a folder of the target and one of all other digits; the target is thinned to
 3 % of all images. Both see the same training, validation and test images (60, 20 and 20 % of each class). Logistic
 regression chooses C by validation AP, the network its epoch. `python -m benchmarks.small_images --digits 8` prints the
-table of docs/images.md.
+table of docs/guide/images.md.
 """
 
 from __future__ import annotations

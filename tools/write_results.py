@@ -1,4 +1,4 @@
-"""Writer of docs/results.md and of the README's summary, from the results folder alone.
+"""Writer of docs/results/index.md and of the README's summary, from the results folder alone.
 
 `make results` runs it in a copy of the repository; it also writes the tables and figures that the page links to.
 """
@@ -48,7 +48,7 @@ from apmax.reproduce.plan import ResultLines
 from apmax.train import write_atomic
 from apmax.validation import plural
 
-PAGE, README, RESULTS = Path("docs", "results.md"), Path("README.md"), Path("results")
+PAGE, README, RESULTS = Path("docs", "results", "index.md"), Path("README.md"), Path("results")
 BLOCK_START, BLOCK_END = "<!-- results -->", "<!-- /results -->"
 BASE = "ce"
 
@@ -81,7 +81,7 @@ def results_page(
     histories: Histories,
     test_scores: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> str:
-    """Return docs/results.md: the comparison over all cells, then each item; items without a run are listed.
+    """Return docs/results/index.md: the comparison over all cells, then each item; items without a run are listed.
 
     Args:
         summaries: The items with a finished run.
@@ -89,12 +89,12 @@ def results_page(
         histories: The values after each epoch, by the key of the run.
         test_scores: The test scores of the runs of folds, by the key of the run.
     """
-    source = "[results.jsonl](../results/results.jsonl)" if count else "`results/results.jsonl`"
+    source = "[results.jsonl](../../results/results.jsonl)" if count else "`results/results.jsonl`"
     parts = [
         "# Results of the paper's experiments",
         f"Written by `make results` from {source} ({plural(count, 'result')}), never by hand. The grid is "
-        "[grid.toml](../src/apmax/reproduce/grid.toml), the paper's numbers are "
-        "[paper.json](../src/apmax/reproduce/paper.json); `apmax reproduce ITEM` runs an item, "
+        "[grid.toml](../../src/apmax/reproduce/grid.toml), the paper's numbers are "
+        "[paper.json](../../src/apmax/reproduce/paper.json); `apmax reproduce ITEM` runs an item, "
         "`apmax reproduce --list` lists them.",
     ]
     if not summaries:
@@ -151,7 +151,7 @@ def _power_section(summaries: Sequence[ItemSummary], test_scores: Mapping[str, M
             "standard deviation of its validation scores, or of its test scores, then all are ranked together: where "
             "the two disagree, the differences between folds decide and not the method. Intervals of differences are a "
             "paired bootstrap over molecules; they do not contain the randomness of training (one run per fold). From "
-            "[test-scores.jsonl](../results/test-scores.jsonl). The runs of the tables below were made before test "
+            "[test-scores.jsonl](../../results/test-scores.jsonl). The runs of the tables below were made before test "
             "scores were stored; these are repetitions on a later commit.",
             markdown_table(pooled_table(grid, pooled, BASE)),
         ]
@@ -176,7 +176,7 @@ def _overall_comparison(summaries: Sequence[ItemSummary]) -> list[str]:
 def _item_section(summary: ItemSummary, histories: Histories) -> list[str]:
     """Return an item's section of the page."""
     budget = "" if summary.has_default_budget else f" ({summary.budget} budget)"
-    title, files = escape_markdown(summary.item.title), f"../results/{summary.item.name}/{file_stem(summary)}"
+    title, files = escape_markdown(summary.item.title), f"../../results/{summary.item.name}/{file_stem(summary)}"
     parts = [f"## {title}{budget}", escape_markdown(paper_experiment(summary.item.name)), _run_description(summary)]
     texts = findings(summary, histories)
     if texts:
@@ -246,8 +246,8 @@ def readme_block(summaries: Sequence[ItemSummary], count: int, histories: Histor
     if summaries:
         parts.append(
             f"{plural(count, 'result')} of `apmax reproduce` so far, beside the paper's numbers where it has them, in "
-            f"[docs/results.md](docs/results.md): {', '.join(map(_run_counts, summaries))}. [What differs from the "
-            "paper](docs/reproduce.md#what-differs-from-the-paper) says why numbers may."
+            f"[docs/results/index.md](docs/results/index.md): {', '.join(map(_run_counts, summaries))}. "
+            "[What differs from the paper](docs/results/reproduce.md#what-differs-from-the-paper) says why numbers may."
         )
         parts += _overall_comparison(summaries)
         drawn = [s for s in summaries if s.item.paper and has_figure(s, histories) and s.has_default_budget]
