@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tools.site.figures import fill_figures
 from tools.site.formulas import formulas_to_mathml
 from tools.site.links import collect_outside, links_in_site
 from tools.site.losses import fill_costs, fill_gradients
@@ -37,7 +38,8 @@ def write_pages(folder: Path) -> None:
     by_hand = names_by_hand(file.read_text(encoding="utf-8") for file in pages.values())
     for page, file in pages.items():
         text = links_in_site(file.read_text(encoding="utf-8"), page, lambda uri: (folder / uri).is_file())
-        text = fill_gradients(fill_costs(fill_listings(text, by_hand)), file.parent)
+        text = fill_costs(fill_listings(text, by_hand))
+        text = fill_figures(fill_gradients(text, file.parent), file.parent)
         file.write_text(text, encoding="utf-8")
 
 

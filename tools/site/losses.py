@@ -5,11 +5,12 @@ A page has the lines `<!-- cost: ap -->` and `<!-- gradient: ap -->`, with the k
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from pathlib import Path
 from typing import Any
+
+from tools.site.figures import COLOURS, as_svg
 
 COSTS = Path(__file__).parents[2] / "results" / "losses" / "costs.json"
 COST = re.compile(r"^<!-- cost: (\w+) -->$", re.MULTILINE)
@@ -84,20 +85,15 @@ def gradients(key: str) -> tuple[Any, Any, Any]:
 
 def gradient_picture(key: str) -> bytes:
     """Return the picture of a gradient as SVG: minus the gradient of every example, by its score."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
     scores, labels, slope = gradients(key)
-    with mpl.rc_context({"svg.hashsalt": key, "font.size": 9}):
-        figure = Figure(figsize=(6.4, 2.8), layout="constrained")
-        for axes, value, name, colour in zip(
-            figure.subplots(1, 2), (1, 0), ("positives", "negatives"), ("tab:orange", "tab:blue"), strict=True
-        ):
+
+    def draw(figure: Any) -> None:
+        parts = ((1, "positives", COLOURS[1]), (0, "negatives", COLOURS[0]))
+        for axes, (value, name, colour) in zip(figure.subplots(1, 2), parts, strict=True):
             chosen = labels == value
             axes.axhline(0, color="0.8", linewidth=0.8)
             axes.plot(scores[chosen], -slope[chosen], ".-", color=colour, markersize=4, linewidth=0.8)
-            axes.set(title=name, xlabel="score", ylabel="− gradient (push on the score)")
+            axes.set(title=name, xlabel="score", ylabel="− gradient")
             axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
-        target = io.BytesIO()
-        figure.savefig(target, format="svg", metadata={"Date": None})
-    return target.getvalue()
+
+    return as_svg(f"gradient-{key}", draw, size=(6.8, 2.8))
