@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
-from itertools import chain, islice, repeat
+from itertools import chain, islice, pairwise, repeat
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def draw_buckets(figure: Any) -> None:
     knots = (anchors.unsqueeze(1) + torch.tensor([-margin, 0.0, margin])).flatten().sort().values
     axes = figure.subplots()
     edges = [-2.0, *knots.tolist(), 4.5]
-    for number, (left, right) in enumerate(zip(edges, edges[1:], strict=False)):
+    for number, (left, right) in enumerate(pairwise(edges)):
         axes.axvspan(left, right, color="0.93" if number % 2 else "1", zorder=0)
     for number, (anchor, colour) in enumerate(zip(anchors, COLOURS, strict=False), 1):
         axes.plot(line, SURROGATES["smooth_step"](line - anchor, margin), color=colour, label=f"anchor {number}")
@@ -113,7 +113,10 @@ def draw_prevalence(figure: Any) -> None:
     scores = torch.randn(rows, generator=generator, dtype=torch.float64) + 1.5 * labels
     counts = (1, 2, 4, 8, 16, 32)
     axes = figure.subplots()
-    for prevalence, colour, name in ((None, COLOURS[0], "corrected (default)"), ("batch", COLOURS[1], 'prevalence="batch"')):
+    for prevalence, colour, name in (
+        (None, COLOURS[0], "corrected (default)"),
+        ("batch", COLOURS[1], 'prevalence="batch"'),
+    ):
         values = []
         for count in counts:
             loss = APLoss(labels, prevalence=prevalence, gamma=0.1)
@@ -123,7 +126,9 @@ def draw_prevalence(figure: Any) -> None:
                 loss(scores[index], labels[index], index)
             values.append(_estimated_ap(loss))
         axes.plot(counts, values, "o-", color=colour, label=name)
-    axes.axhline(-ap_objective(scores, labels).item(), color="0.4", linestyle="--", label="AP objective of the training set")
+    axes.axhline(
+        -ap_objective(scores, labels).item(), color="0.4", linestyle="--", label="AP objective of the training set"
+    )
     axes.set(xlabel="positives in a batch of 64", ylabel="estimated AP", xscale="log", ylim=(0, 1))
     axes.set_xticks(counts, [str(count) for count in counts])
     axes.minorticks_off()
