@@ -158,15 +158,21 @@ def main() -> None:
         bare = Path(folder, "bare")
         _run(sys.executable, "-m", "venv", str(bare))
         check_install(CORE, bare, str(wheel))
-        sys.stdout.write("no extras: ok\n")
+        print("no extras: ok", flush=True)
+        failed: list[str] = []
         for extra in SMOKE if options.all else options.extras:
             environment = Path(folder, extra)
             shutil.copytree(bare, environment, symlinks=True, copy_function=os.link)
-            check_install(SMOKE[extra], environment, f"{wheel}[{extra}]")
+            try:
+                check_install(SMOKE[extra], environment, f"{wheel}[{extra}]")
+            except subprocess.CalledProcessError:
+                failed.append(extra)
             shutil.rmtree(environment)
-            sys.stdout.write(f"{extra}: ok\n")
+            print(f"{extra}: {'FAILED' if extra in failed else 'ok'}", flush=True)
         check_install(CORE, bare, "--no-deps", "--force-reinstall", str(sdist))
-        sys.stdout.write("sdist: ok\n")
+        print("sdist: ok", flush=True)
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":
