@@ -148,7 +148,7 @@ def _option_row(param: Any) -> str:
         notes.append(f"Default: `{param.opts[0] if param.default is True else param.default}`.")
     if param.envvar:
         notes.append(f"Environment variable: `{param.envvar}`.")
-    return f"| {flags.replace('|', chr(92) + '|')} | {' '.join(notes)} |"
+    return f"| {flags} | {' '.join(notes)} |"  # within code, Python-Markdown takes a bar as it is
 
 
 def _escape(text: str) -> str:
