@@ -15,7 +15,12 @@ def blocks(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
+def executed_here(page: Path) -> bool:
+    """Tell whether a page has Python; tutorials are executed as notebooks (test_tutorials.py)."""
+    return bool(blocks(page)) and page.parent.name != "tutorials"
+
+
+@pytest.mark.parametrize("page", [*filter(executed_here, PAGES)], ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_python_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": page.stem}
@@ -44,25 +49,36 @@ def test_own_loop_of_the_readme_is_short() -> None:
     assert len(loop.strip().splitlines()) <= 13
 
 
-def rows_of_migration() -> list[str]:
-    """Return the right-hand cells of the migration tables."""
-    lines = [line for line in (ROOT / "docs" / "migration.md").read_text().splitlines() if line.startswith("| ")]
-    return [line.split(" | ")[1] for line in lines if "| apmax |" not in line]
+def replacements() -> list[str]:
+    """Return the right-hand cells of the tables that say what to replace by what."""
+    pages = sorted((ROOT / "docs" / "how-to").glob("from-*.md"))
+    lines = [line for page in pages for line in page.read_text().splitlines() if line.startswith("| ")]
+    return [line.split(" | ")[1] for line in lines if re.search(r"\| `[^|]* = ", line)]
 
 
-@pytest.mark.parametrize("cell", rows_of_migration())
+def test_every_page_of_migration_has_replacements() -> None:
+    assert len(replacements()) > 25
+
+
+@pytest.mark.parametrize("cell", replacements())
 @pytest.mark.filterwarnings("ignore:surrogate .* measures average precision")
-def test_right_column_of_the_migration_table_runs(cell: str) -> None:
+def test_replacement_runs(cell: str) -> None:
     import torch
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
 
     import apmax
-    from apmax import losses, metrics, optim
+    from apmax import decide, losses, metrics, optim, samplers
+    from apmax.integrations import lightgbm, xgboost
 
     y = (torch.arange(200) % 5 == 0).float()
-    names = {name: getattr(module, name) for module in (losses, metrics, optim, apmax) for name in module.__all__}
+    modules = (losses, metrics, optim, samplers, lightgbm, xgboost, apmax)
+    names = {name: getattr(module, name) for module in modules for name in module.__all__}
+    names |= {"choose_threshold": decide.choose_threshold, "make_pipeline": make_pipeline}
+    names |= {"SimpleImputer": SimpleImputer, "X": torch.randn(200, 3).numpy(), "weight": (1 + y).numpy()}
     names |= {"torch": torch, "y": y, "table": torch.stack([y, torch.full_like(y, float("nan"))], 1)}
     names |= {"dataset": torch.utils.data.TensorDataset(y, y), "model": torch.nn.Linear(3, 1)}
-    names |= {"scores": torch.randn(10), "labels": y[:10], "index": torch.arange(10)}
+    names |= {"scores": torch.linspace(1, -1, 10), "labels": y[:10], "index": torch.arange(10)}
     statements = [code for code in re.findall(r"`([^`]+)`", cell) if "= " in code]
     assert statements
     for statement in statements:
