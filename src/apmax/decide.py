@@ -137,8 +137,8 @@ def choose_threshold(
     Bounds are exact binomial (Clopper-Pearson) ones, of the cost those of both errors together; they hold for the
     stated prevalence. Those of the rules "precision" and "cost" use a half and a quarter of the error, because the same
     rows chose the threshold. docs/guide/decide.md shows how often bounds hold. With `guarantee` the bound itself is at
-    least the value asked for: of recall by the order statistics of the positives, of precision by binomial tests along the
-    ranking with a joint error of 1 - confidence.
+    least the value asked for: of recall by the order statistics of the positives, of precision by binomial tests along
+    the ranking with a joint error of 1 - confidence.
 
     Args:
         scores: Finite scores on any scale, (n,) or (n, 1), of rows that the model was not fitted to.

@@ -13,8 +13,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tools.site.figures import fill_figures
 from tools.site.formulas import formulas_to_mathml
 from tools.site.links import collect_outside, links_in_site
+from tools.site.losses import fill_costs, fill_gradients
 from tools.site.reference import command_line_page, fill_listings, names_by_hand
 from tools.site.tutorials import fill_tutorials
 
@@ -38,7 +40,9 @@ def write_pages(folder: Path) -> None:
     by_hand = names_by_hand(file.read_text(encoding="utf-8") for file in pages.values())
     for page, file in pages.items():
         text = links_in_site(file.read_text(encoding="utf-8"), page, lambda uri: (folder / uri).is_file())
-        file.write_text(fill_listings(text, by_hand), encoding="utf-8")
+        text = fill_costs(fill_listings(text, by_hand))
+        text = fill_figures(fill_gradients(text, file.parent), file.parent)
+        file.write_text(text, encoding="utf-8")
 
 
 def build_site() -> int:

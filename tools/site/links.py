@@ -1,7 +1,7 @@
 """Links from pages to files of the repository outside of docs/.
 
-Pages link relative to their place in the repository, so that they also work in an editor and on a code host. In the site
-a target outside of docs/ (CONTRIBUTING.md, results/table1/table1.png) has the same path below the root of the site.
+Pages link relative to their place in the repository, so that they also work in an editor and on a code host. In the
+site a target outside of docs/ (CONTRIBUTING.md, results/table1/table1.png) has the same path below the root.
 """
 
 from __future__ import annotations

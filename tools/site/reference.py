@@ -130,7 +130,7 @@ def _option_row(param: Any) -> str:
     if param.required and param.param_type_name == "option":
         notes.append("Required.")
     if param.default not in (None, False, [], ()) and not callable(param.default):
-        notes.append(f"Default: `{param.default}`.")
+        notes.append(f"Default: `{param.opts[0] if param.default is True else param.default}`.")
     if param.envvar:
         notes.append(f"Environment variable: `{param.envvar}`.")
     return f"| {flags.replace('|', chr(92) + '|')} | {' '.join(notes)} |"

@@ -80,7 +80,7 @@ def average_precision_interval(
     with its weight. It is narrower, and with few positives too narrow and too high: a positive that is drawn twice ties
     with itself. For a perfect ranking it has no width.
 
-    docs/guide/metrics.md has a table of how often the intervals hold the truth.
+    docs/explanation/intervals.md has a table of how often the intervals hold the truth.
 
     Args:
         scores: Finite scores on any scale, (n,) or (n, 1).
