@@ -64,7 +64,7 @@ class Decision:
         costs: Costs of a false positive and of a false negative, if they were given.
 
     >>> print(choose_threshold([0.9, 0.8, 0.7, 0.6, 0.5], [1, 1, 0, 1, 0], precision=0.75))
-    score >= 0.6 takes 80 % of the rows: precision 0.750 (at least 0.189, 95 % sure), recall 1.000 (at least 0.292)
+    score >= 0.6 takes 80 % of the rows: precision 0.750 (at least 0.194, 95 % sure), recall 1.000 (at least 0.292)
     """
 
     threshold: float

@@ -113,7 +113,10 @@ def draw_prevalence(figure: Any) -> None:
     scores = torch.randn(rows, generator=generator, dtype=torch.float64) + 1.5 * labels
     counts = (1, 2, 4, 8, 16, 32)
     axes = figure.subplots()
-    for prevalence, colour, name in ((None, COLOURS[0], "corrected (default)"), ("batch", COLOURS[1], 'prevalence="batch"')):
+    for prevalence, colour, name in (
+        (None, COLOURS[0], "corrected (default)"),
+        ("batch", COLOURS[1], 'prevalence="batch"'),
+    ):
         values = []
         for count in counts:
             loss = APLoss(labels, prevalence=prevalence, gamma=0.1)
@@ -123,7 +126,9 @@ def draw_prevalence(figure: Any) -> None:
                 loss(scores[index], labels[index], index)
             values.append(_estimated_ap(loss))
         axes.plot(counts, values, "o-", color=colour, label=name)
-    axes.axhline(-ap_objective(scores, labels).item(), color="0.4", linestyle="--", label="AP objective of the training set")
+    axes.axhline(
+        -ap_objective(scores, labels).item(), color="0.4", linestyle="--", label="AP objective of the training set"
+    )
     axes.set(xlabel="positives in a batch of 64", ylabel="estimated AP", xscale="log", ylim=(0, 1))
     axes.set_xticks(counts, [str(count) for count in counts])
     axes.minorticks_off()

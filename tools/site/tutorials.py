@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 _STYLE = re.compile(r"<style.*?</style>\s*", re.DOTALL)
+_TABLE = re.compile(r"<table[^>]*>")
 
 
 def fill_tutorials(folder: Path) -> None:
@@ -41,14 +42,15 @@ def _output(output: dict[str, Any]) -> str:
         encoded = _joined(data["image/png"]).replace("\n", "")
         return f'<img alt="Picture made by the code above" src="data:image/png;base64,{encoded}">'
     if "text/html" in data:
-        table = _STYLE.sub("", _joined(data["text/html"]))
+        # A table without attributes has the style of the site, and scrolls on a narrow screen.
+        table = _TABLE.sub("<table>", _STYLE.sub("", _joined(data["text/html"])))
         return "\n".join(line.strip() for line in table.splitlines() if line.strip())
     return _text(_joined(data["text/plain"]))
 
 
 def _text(text: str) -> str:
     lines = [line.rstrip() for line in text.strip("\n").splitlines()]
-    return "\n".join(["```text", *lines, "```"]) if any(lines) else ""
+    return "\n".join(["``` { .text .output }", *lines, "```"]) if any(lines) else ""
 
 
 def _joined(text: str | list[str]) -> str:
