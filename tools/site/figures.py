@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
-from itertools import chain, islice, repeat
+from itertools import chain, islice, pairwise, repeat
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def draw_buckets(figure: Any) -> None:
     knots = (anchors.unsqueeze(1) + torch.tensor([-margin, 0.0, margin])).flatten().sort().values
     axes = figure.subplots()
     edges = [-2.0, *knots.tolist(), 4.5]
-    for number, (left, right) in enumerate(zip(edges, edges[1:], strict=False)):
+    for number, (left, right) in enumerate(pairwise(edges)):
         axes.axvspan(left, right, color="0.93" if number % 2 else "1", zorder=0)
     for number, (anchor, colour) in enumerate(zip(anchors, COLOURS, strict=False), 1):
         axes.plot(line, SURROGATES["smooth_step"](line - anchor, margin), color=colour, label=f"anchor {number}")

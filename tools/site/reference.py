@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Container, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def public_modules() -> list[str]:
     found = {_module_of(path) for path in packages}
     for path in packages:
         name = _module_of(path)
-        found |= {f"{name}.{part}" for part in _exports(path) or () if _path_of(f"{name}.{part}") is not None}
+        found |= {f"{name}.{part}" for part in _exports(path) or () if _is_module(name, part)}
     return sorted(module for module in found if module not in INTERNAL)
 
 
@@ -38,7 +39,7 @@ def public_names(module: str) -> list[str]:
     names = _exports(path)
     if names is None:
         names = list(_definitions(path))
-    return [name for name in names if _path_of(f"{module}.{name}") is None]
+    return [name for name in names if not _is_module(module, name)]
 
 
 def _module_of(path: Path) -> str:
@@ -53,9 +54,23 @@ def _path_of(module: str) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _is_module(package: str, name: str) -> bool:
+    """Return whether a public name of a package is a module, and not a function that is called like its module."""
+    path = _path_of(package)
+    if path is None or _path_of(f"{package}.{name}") is None:
+        return False
+    imports = [node for node in ast.walk(_tree(path)) if isinstance(node, ast.ImportFrom)]
+    return not any(alias.name == name for node in imports if node.module == f"{package}.{name}" for alias in node.names)
+
+
 def _exports(path: Path) -> list[str] | None:
     """Return the `__all__` of a file, or None where it has none."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in _tree(path).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             names: list[str] = ast.literal_eval(node.value)
             return names
@@ -64,7 +79,7 @@ def _exports(path: Path) -> list[str] | None:
 
 def _definitions(path: Path) -> Iterator[str]:
     """Yield the public names that a file defines: functions, classes, and constants in capitals."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in _tree(path).body:
         name = ""
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             name = node.name
