@@ -85,6 +85,19 @@ def test_greedy_selection_equals_a_search_by_hand():
     assert fit_blend(scores, labels, method="greedy").weights == pytest.approx(chosen)
 
 
+@pytest.mark.parametrize("method", ["greedy", "exact", "logistic"])
+def test_weights_below_a_tenth_of_the_largest_are_zero(method, monkeypatch):
+    scores, labels = members(8, 2000, useful=2, weak=6, share=0.1)
+    weights = fit_blend(scores, labels, method=method).weights
+    monkeypatch.setattr("apmax.blend._LEAST_SHARE", 0.0)
+    every = fit_blend(scores, labels, method=method).weights
+    small = every < 0.1 * every.max()
+    assert (every[small] > 0).any(), "the example has no small weight"
+    if method != "exact":  # which starts from the greedy weights, without the small ones
+        assert weights == pytest.approx(np.where(small, 0, every) / every[~small].sum())
+    assert set(weights[weights < 0.1 * weights.max()]) <= {0.0}
+
+
 def test_best_is_the_member_of_the_highest_average_precision():
     scores, labels = members(5, useful=2, noise=1)
     expected = np.eye(3)[np.argmax([ap(column, labels) for column in scores.T])]

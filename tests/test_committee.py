@@ -263,6 +263,14 @@ class TestForest:
         smoothed = (20 * expected + 0.5) / 21
         assert scores == pytest.approx(np.log(smoothed / (1 - smoothed)))
 
+    def test_compiled_trees_are_kept_for_small_calls_only(self):
+        X, y = table(8, 300)
+        forest = fit_forest(X.astype(np.float32), y, np.ones(300), kind="trees", trees=20, seed=3)
+        scores = forest.score(X)
+        assert "_trees" not in vars(forest)
+        assert (forest.score(X[:2]) == scores[:2]).all()
+        assert len(vars(forest)["_trees"]) == 20
+
     @pytest.mark.parametrize(
         ("change", "message"),
         [

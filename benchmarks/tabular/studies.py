@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,13 +101,14 @@ STOPPING: dict[str, Member] = {
     "200 rounds": replace(MEMBERS["gbdt"], fit=partial(_fit_rounds, rounds=200)),
 }
 """Stopping rules of gbdt; the first is the base of comparison."""
+_SLOW = {"learning_rate": 0.05}
 BOOSTING: dict[str, Member] = {
-    "gbdt": MEMBERS["gbdt"],
-    "min_child_samples 5": _boosting(parameters={"min_child_samples": 5}),
-    "15 leaves": _boosting(parameters={"num_leaves": 15}),
-    "sub-sampled": _boosting(parameters=_SUBSAMPLED),
-    "learning rate 0.1": _boosting(parameters={"learning_rate": 0.1}),
-    "lambda_l2 5": _boosting(parameters={"lambda_l2": 5.0}),
+    "learning rate 0.05": _boosting(parameters=_SLOW),
+    "learning rate 0.05, min_child_samples 5": _boosting(parameters={**_SLOW, "min_child_samples": 5}),
+    "learning rate 0.05, 15 leaves": _boosting(parameters={**_SLOW, "num_leaves": 15}),
+    "learning rate 0.05, sub-sampled": _boosting(parameters=_SLOW | _SUBSAMPLED),
+    "learning rate 0.1": MEMBERS["gbdt"],
+    "learning rate 0.05, lambda_l2 5": _boosting(parameters={**_SLOW, "lambda_l2": 5.0}),
 }
 """Settings of gbdt with its default stopping."""
 FORESTS: dict[str, Member] = {
@@ -120,7 +122,17 @@ FORESTS: dict[str, Member] = {
     "forest, entropy": _forest("forest", criterion="entropy"),
     "forest, 3 rows a leaf": _forest("forest", min_samples_leaf=3),
 }
-VARIANTS: dict[str, Mapping[str, Member]] = {"stopping": STOPPING, "boosting": BOOSTING, "forests": FORESTS}
+NETWORKS: dict[str, Member] = {
+    "mlp_ce": MEMBERS["mlp_ce"],
+    "mlp_ce, 4,000 steps": replace(MEMBERS["mlp_ce"], fit=partial(MEMBERS["mlp_ce"].fit, averaged=False)),
+}
+"""Networks with the recipe for committees, and with that of a network alone."""
+VARIANTS: dict[str, Mapping[str, Member]] = {
+    "stopping": STOPPING,
+    "boosting": BOOSTING,
+    "forests": FORESTS,
+    "networks": NETWORKS,
+}
 """Studies of one member each."""
 
 
@@ -235,6 +247,27 @@ def _run_blends(study: Study, tables: Sequence[str], resplit: int) -> None:
                 )
 
 
+def _run_small_weights(study: Study, tables: Sequence[str], resplit: int) -> None:
+    """Compare blends with and without the members of small weights, without networks."""
+    for table in tables:
+        place = {"study": "small weights", "table": table, "resplit": resplit, "positives": None}
+        if study.has(**place):
+            continue
+        found = [study.scores(table, resplit, None, name, MEMBERS[name]) for name in WITHOUT_NETWORKS]
+        split, aligned = found[0][0], [each.aligned(by_fold=True) for _, each in found]
+        held_out, test = (np.stack([each[part] for each in aligned], 1) for part in (0, 1))
+        for setting, share in (("from a tenth of the largest", 0.1), ("all weights", 1e-6), ("from a fifth", 0.2)):
+            with mock.patch("apmax.blend._LEAST_SHARE", share):
+                blend = fit_blend(held_out, split.train_labels)
+            study.add(
+                **place,
+                setting=setting,
+                crossfit_ap=float(average_precision(blend.score(held_out), split.train_labels)),
+                test_ap=float(average_precision(blend.score(test), split.test_labels)),
+                members=int((blend.weights > 0).sum()),
+            )
+
+
 def grouped_split(seed: int, groups: int = 30, size: int = 200, spread: float = 1.0) -> tuple[TableSplit, _Array]:
     """Return rows of groups that differ in prevalence, new groups for the test, and the group of each training row.
 
@@ -281,6 +314,7 @@ ALL_STUDIES: dict[str, Callable[[Study, Sequence[str], int], None]] = {
     **{name: partial(_run_variants, name=name) for name in VARIANTS},
     "alignment": partial(_run_alignment, name="alignment", members=WITHOUT_NETWORKS),
     "blends": _run_blends,
+    "small weights": _run_small_weights,
     "alignment with networks": partial(_run_alignment, name="alignment with networks", members=list(MEMBERS)),
     "groups": _run_groups,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ BASE_BLEND = "logistic"
 _ROUNDS, _PATIENCE = 100, 20
 _FOLDS, _RESAMPLES = 5, 200
 _PULL = 0.05
+# Weights below this share of the largest change the ranking little, but their members cost as much as others.
+_LEAST_SHARE = 0.1
 _CHUNK = 2**19
 
 
@@ -76,7 +79,7 @@ def fit_blend(
     over the simplex, pulled towards the greedy weights; "logistic" minimises the log-loss with non-negative weights;
     "best" is the one member with the highest average precision. "auto" fits all four by cross-fitting over the rows
     and replaces "logistic" only where another gains more than one standard error of the paired difference. With fewer
-    than 20 positives it takes "logistic" without a comparison.
+    than 20 positives it takes "logistic" without a comparison. Weights below a tenth of the largest become 0.
 
     Args:
         scores: (n, K) of K members, or (n, K, targets); cross-fitted, on any scales. Rows with NaN are left out.
@@ -132,6 +135,25 @@ class _Rows:
         weight = None if np.ptp(self.weight) == 0 else self.weight
         values = [metrics.average_precision(column, self.labels, sample_weight=weight) for column in scores.T]
         return torch.stack(values).numpy()
+
+    @cached_property
+    def greedy(self) -> _Array:
+        """Shares of greedy selection with replacement, of the number of rounds with the highest average precision."""
+        members = self.scores.shape[1]
+        counts, best_counts = np.zeros(members), np.zeros(members)
+        total, best = np.zeros(len(self.labels)), -np.inf
+        since = 0
+        for _ in range(_ROUNDS):
+            ap = self.average_precision(total[:, None] + self.scores)
+            chosen = int(np.argmax(ap))
+            counts[chosen] += 1
+            total += self.scores[:, chosen]
+            since += 1
+            if ap[chosen] > best:
+                best, best_counts, since = ap[chosen], counts.copy(), 0
+            if since >= _PATIENCE:
+                break
+        return _on_simplex(best_counts, best_counts)
 
 
 def _checked(scores: Any, labels: Any, sample_weight: Any) -> tuple[_Array, _Array, _Array]:
@@ -230,23 +252,8 @@ def _sorted_ties(scores: _Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _greedy(rows: _Rows) -> _Array:
-    """Return the shares of greedy selection with replacement, of the number of rounds with the highest AP."""
-    members = rows.scores.shape[1]
-    counts, best_counts = np.zeros(members), np.zeros(members)
-    total, best = np.zeros(len(rows.labels)), -np.inf
-    since = 0
-    for _ in range(_ROUNDS):
-        ap = rows.average_precision(total[:, None] + rows.scores)
-        chosen = int(np.argmax(ap))
-        counts[chosen] += 1
-        total += rows.scores[:, chosen]
-        since += 1
-        if ap[chosen] > best:
-            best, best_counts, since = ap[chosen], counts.copy(), 0
-        if since >= _PATIENCE:
-            break
-    weights: _Array = best_counts / best_counts.sum()
-    return weights
+    """Return the weights of greedy selection."""
+    return rows.greedy
 
 
 def _best(rows: _Rows) -> _Array:
@@ -258,7 +265,7 @@ def _best(rows: _Rows) -> _Array:
 def _exact(rows: _Rows) -> _Array:
     """Return the simplex weights of the highest exact surrogate AP, pulled towards the greedy ones."""
     optimize = extras.load("scipy.optimize", "sklearn")
-    start = _greedy(rows)
+    start = rows.greedy
     members, labels = torch.from_numpy(rows.scores), torch.from_numpy(rows.labels)
     weight = torch.from_numpy(rows.weight)
 
@@ -298,9 +305,9 @@ def _logistic(rows: _Rows) -> _Array:
 
 
 def _on_simplex(weights: _Array, otherwise: _Array) -> _Array:
-    """Return non-negative weights scaled to sum 1, or `otherwise` where they are all zero."""
+    """Return non-negative weights without small ones, scaled to sum 1; `otherwise` where they are all zero."""
     positive = np.clip(weights, 0, None)
-    positive[positive < 1e-6 * positive.max(initial=0)] = 0
+    positive[positive < _LEAST_SHARE * positive.max(initial=0)] = 0
     total = positive.sum()
     return positive / total if np.isfinite(total) and total > 0 else otherwise
 

@@ -22,7 +22,7 @@ from apmax.committee.network import feasible_stage, relative_weights
 from apmax.committee.trees import MOST_FOREST_ROWS, Boosting, Forest, fit_boosting, fit_forest
 from apmax.data.archives import npz_content, read_npz
 from apmax.models.tables import OneHot, build_table_model
-from apmax.train import Data, Run, fit, predict, table_recipe
+from apmax.train import Data, Run, Stage, fit, predict, table_recipe
 from apmax.train.selection import smooth_values
 
 _Array = NDArray[np.float64]
@@ -279,14 +279,15 @@ def _fit_linear(data: FoldData, *, loss: str) -> FittedMember:
     return LinearMember(tuple(data.sizes), weight, float(-moments.mean @ weight))
 
 
-def _fit_network(data: FoldData, *, loss: str) -> FittedMember:
+def _fit_network(data: FoldData, *, loss: str, averaged: bool = True) -> FittedMember:
     """Fit the perceptron: cross-entropy first, which the members of both losses share, then the loss."""
-    key = ("network", data.seed, data.rounds and data.rounds[0])
+    recipe = partial(table_recipe, averaged=averaged)
+    key = ("network", averaged, data.seed, data.rounds and data.rounds[0])
     if key not in data.shared:
-        data.shared[key] = _train_stage(data, _new_network(data), 0)
+        data.shared[key] = _train_stage(data, _new_network(data), recipe, 0)
     start: _TrainedStage = data.shared[key]
     # The same number of epochs for both losses, so that the verdict compares losses and not the length of training.
-    end = _train_stage(data, copy.deepcopy(start.network), 1, loss={"ce": 1.0} if loss == "ce" else None)
+    end = _train_stage(data, copy.deepcopy(start.network), recipe, 1, loss={"ce": 1.0} if loss == "ce" else None)
     best, rounds = (start, (start.epoch, 0)) if start.value >= end.value else (end, (start.epoch, end.epoch))
     return NetworkMember(tuple(data.sizes), copy.deepcopy(best.network), data.rounds or rounds)
 
@@ -311,13 +312,17 @@ def _new_network(data: FoldData) -> torch.nn.Module:
 
 
 def _train_stage(
-    data: FoldData, network: torch.nn.Module, number: int, loss: dict[str, float] | None = None
+    data: FoldData,
+    network: torch.nn.Module,
+    recipe: Callable[[int, int], Sequence[Stage]],
+    number: int,
+    loss: dict[str, float] | None = None,
 ) -> _TrainedStage:
-    """Train a stage of the table recipe; validation selects the epoch, or the number of rounds is fixed."""
+    """Train a stage of a recipe; validation selects the epoch, or the number of rounds is fixed."""
     train = _network_rows(data)
     labels, matrix = torch.from_numpy(data.labels).float(), torch.from_numpy(np.ascontiguousarray(data.matrix))
     positives = int(data.labels[train].sum())
-    stage = table_recipe(len(train), positives)[number]
+    stage = recipe(len(train), positives)[number]
     stage = feasible_stage(stage if loss is None else replace(stage, loss=loss, name=""), len(train), positives)
     fixed = None if data.rounds is None else data.rounds[number]
     if fixed == 0:
@@ -394,14 +399,14 @@ def _fit_own(data: FoldData, *, estimator: Any) -> FittedMember:
 
 
 _COSTS = {
-    "gbdt": Cost(0.3, 1e-5, 4e-6),
+    "gbdt": Cost(0.2, 5e-6, 1.7e-6),
     "forest": Cost(0.3, 3e-4, 1e-5, MOST_FOREST_ROWS),
     "trees": Cost(0.2, 5e-5, 2e-6, MOST_FOREST_ROWS),
     "linear": Cost(0.05, 2e-6, 1e-7),
-    "mlp": Cost(4.0, 7e-5, 0.0),
+    "mlp": Cost(1.1, 6e-5, 0.0),
     "linear_ce": Cost(0.01, 5e-7, 2e-8),
     # Beside mlp, whose first stage it shares.
-    "mlp_ce": Cost(1.5, 3e-5, 0.0),
+    "mlp_ce": Cost(0.3, 1.6e-5, 0.0),
 }
 
 MEMBERS: dict[str, Member] = {

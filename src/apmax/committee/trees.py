@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,7 @@ _MOST_ROUNDS, _PATIENCE = 1000, 50
 # With few positives held-out rows stop too early; this many rounds rank better ("Evidence" in
 # docs/explanation/committee.md).
 _LEAST_ROUNDS = 100
-_LEARNING_RATE = 0.05
+_LEARNING_RATE = 0.1
 _SMOOTHED_ROUNDS = 21
 
 STOPPING_RULES = ("log_loss", "ap", "ap_smoothed")
@@ -123,7 +123,6 @@ def fit_boosting(
             weight=sample_weight[rows],
             categorical_feature=categories,
             reference=reference,
-            free_raw_data=False,
         )
 
     if rounds is None and stopping is not None:
@@ -182,19 +181,26 @@ class Forest:
         rows = np.ascontiguousarray(matrix, np.float32)
         if rows.ndim != 2 or rows.shape[1] != self.features:
             raise ValueError(f"matrix must have shape (n, {self.features}), got {rows.shape}")
+        trees = len(self.starts) - 1
+        # scikit-learn's trees are four times as large as the arrays: they stay for small calls only, which would
+        # take longer to make them than to use them.
+        compiled = self._trees if len(rows) < len(self.left) / trees else self._make_trees()
         total = np.zeros(len(rows))
-        for start, tree in zip(self.starts, self._trees, strict=False):
+        for start, tree in zip(self.starts, compiled, strict=False):
             total += self.probability[start + tree.apply(rows)]
-        smoothed = (total + 0.5) / (len(self._trees) + 1)
+        smoothed = (total + 0.5) / (trees + 1)
         return np.log(smoothed / (1 - smoothed))
 
     @cached_property
     def _trees(self) -> list[Any]:
-        """The trees as scikit-learn's, whose compiled code finds the leaf of each row."""
+        return list(self._make_trees())
+
+    def _make_trees(self) -> Iterator[Any]:
+        """Return the trees one after the other as scikit-learn's, whose compiled code finds the leaf of each row."""
         # Compiled code follows any index: the arrays are checked here, once more than in `from_bytes`.
         self.check()
         compiled = extras.load("sklearn.tree._tree", "sklearn")
-        return [self._tree(compiled, *bounds) for bounds in itertools.pairwise(self.starts.tolist())]
+        return (self._tree(compiled, *bounds) for bounds in itertools.pairwise(self.starts.tolist()))
 
     def _tree(self, compiled: Any, start: int, end: int) -> Any:
         # The fields of a node differ between versions of scikit-learn; those that `apply` does not read stay 0.
