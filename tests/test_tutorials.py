@@ -11,7 +11,7 @@ import pytest
 nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("nbclient")
 pytest.importorskip("ipykernel")
-from tools.run_tutorials import notebook_of, run_tutorial, tutorial_pages  # noqa: E402
+from tools.run_tutorials import notebook_of, run_tutorial, tutorial_pages, with_stored_output  # noqa: E402
 from tools.site.tutorials import tutorial_page  # noqa: E402
 
 PAGES = tutorial_pages()
@@ -96,6 +96,15 @@ def test_page_shows_source_and_output_of_cells():
         '<img alt="Picture made by the code above" src="data:image/png;base64,iVBORw0=">\n\n'
         "<table>\n<tr></tr></table>\n\nEnd.\n"
     )
+
+
+def test_output_is_kept_where_only_the_text_changes():
+    stored = notebook_of("# Title\n\n```python\nprint(1)\n```\n")
+    stored.cells[1].outputs, stored.cells[1].execution_count = [nbformat.v4.new_output("stream", text="1\n")], 1
+    kept = with_stored_output(notebook_of("# Other\n\n```python\nprint(1)\n```\n\nMore.\n"), stored)
+    assert [cell.source for cell in kept.cells] == ["# Other", "print(1)", "More."]
+    assert kept.cells[1].outputs == stored.cells[1].outputs
+    assert with_stored_output(notebook_of("# Title\n\n```python\nprint(2)\n```\n"), stored) is None
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ temporary folder and stored beside the page with its output:
 
     python tools/run_tutorials.py [NAME ...]
 
+Without names those are executed whose code has changed; of the others only the text is replaced.
 `tools/site/tutorials.py` puts the output into the site.
 """
 
@@ -91,15 +92,29 @@ def run_tutorial(page: Path) -> Any:
         return execute(notebook_of(page.read_text()), Path(folder))
 
 
+def with_stored_output(notebook: Any, stored: Any) -> Any | None:
+    """Return a notebook with the output of a stored one, or None if its code is another."""
+    code, known = ([cell for cell in each.cells if cell.cell_type == "code"] for each in (notebook, stored))
+    if [cell.source for cell in code] != [cell.source for cell in known]:
+        return None
+    for cell, found in zip(code, known, strict=True):
+        cell.outputs, cell.execution_count = found.outputs, found.execution_count
+    return notebook
+
+
 def main(names: list[str]) -> None:
-    """Execute the named tutorials, or all, and store their notebooks."""
+    """Execute the named tutorials, or those whose code has changed, and store the notebooks of all of these."""
     pages = tutorial_pages()
     unknown = set(names) - {page.stem for page in pages}
     if unknown:
         sys.exit(f"no tutorial {', '.join(sorted(unknown))}: there are {', '.join(page.stem for page in pages)}")
     for page in pages:
+        path = page.with_suffix(".ipynb")
+        notebook = None
+        if not names and path.exists():
+            notebook = with_stored_output(notebook_of(page.read_text()), nbformat.read(path, as_version=4))
         if not names or page.stem in names:
-            nbformat.write(run_tutorial(page), page.with_suffix(".ipynb"))
+            nbformat.write(notebook or run_tutorial(page), path)
 
 
 if __name__ == "__main__":
