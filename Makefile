@@ -46,6 +46,10 @@ types: $(READY)
 docs: $(READY)
 	$(BIN)/python -m tools.site
 
+# Wheel and sdist in dist/, tested in a clean environment; EXTRAS="cli images" or EXTRAS=--all tests extras too.
+dist: $(READY)
+	$(BIN)/python tools/check_distribution.py $(EXTRAS)
+
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 

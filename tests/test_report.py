@@ -181,6 +181,25 @@ def test_importance_is_that_of_the_columns_that_decide():
     assert (last.estimate, last.low, last.high) == (0, 0, 0)
 
 
+def test_importance_of_a_wide_table_scores_few_values_and_finds_the_column(monkeypatch):
+    rng = np.random.default_rng(3)
+    labels = (rng.random(1500) < 0.1).astype(float)
+    columns = {f"c{number}": rng.normal(size=1500) for number in range(60)} | {"signal": labels + rng.normal(size=1500)}
+    scored = 0
+
+    def score(table):
+        nonlocal scored
+        scored += table.num_rows * table.num_columns
+        return table.column("signal").to_numpy()
+
+    monkeypatch.setattr("apmax.report.importance._MOST_VALUES", 1_000_000)
+    found = permutation_importance(score, pa.table(columns), labels, list(columns), part="test")
+    assert found.each[0].column == "signal"
+    # A pass over all columns, one over those that are listed, and the rows as they are.
+    assert scored < 2_100_000
+    assert found.rows == 273
+
+
 def test_drawn_rows_keep_the_prevalence():
     labels = (np.arange(50_000) % 500 == 0).astype(float)
     rows, weight = _draw_rows(labels, np.ones(50_000), 2000, np.random.default_rng(0))

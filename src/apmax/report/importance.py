@@ -18,7 +18,9 @@ from apmax.report.content import Importance, ImportanceTable
 CONFIDENCE = 0.95
 MOST_LISTED, REPEATS, RESAMPLES = 15, 4, 50
 MOST_ROWS, MOST_POSITIVES = 2000, 1000
-_SCREENED_CELLS = 500_000
+# Values that are scored at most in a pass over the columns: of wide tables fewer rows are drawn.
+_MOST_VALUES = 100_000_000
+_FEWEST_ROWS = 20
 _ROWS_AT_A_TIME = 20_000
 
 ScoreTable = Callable[[Any], npt.NDArray[Any]]
@@ -38,7 +40,8 @@ def permutation_importance(
     """Return the loss of average precision where the values of a column are shuffled over the rows.
 
     At most 1,000 positives and 1,000 negatives are scored, or more negatives if there are fewer positives; rows count
-    with the inverse of their chance to be drawn, so that the prevalence remains. Every column is shuffled once; the
+    with the inverse of their chance to be drawn, so that the prevalence remains. Of tables with hundreds of columns
+    fewer rows are drawn. Every column is shuffled once; the
     best of them again, with other shuffles, whose mean is the estimate. The interval pools the resamples of the rows
     (paired, positives and negatives separately) over the shuffles.
 
@@ -53,12 +56,13 @@ def permutation_importance(
     """
     generator = np.random.Generator(np.random.PCG64(seed))
     weight = np.ones(len(labels)) if sample_weight is None else np.asarray(sample_weight, np.float64)
-    rows, weight = _draw_rows(np.asarray(labels), weight, MOST_ROWS, generator)
-    drawn, truth = table.take(rows), np.asarray(labels, np.float64)[rows]
     names = [name for name in columns if name in table.column_names]
+    most = min(MOST_ROWS, _MOST_VALUES // (MOST_LISTED * REPEATS * max(1, len(names))))
+    rows, weight = _draw_rows(np.asarray(labels), weight, max(_FEWEST_ROWS, most), generator)
+    drawn, truth = table.take(rows), np.asarray(labels, np.float64)[rows]
     listed = names
     if len(names) > MOST_LISTED:
-        few = max(2, min(len(rows), _SCREENED_CELLS // len(names)))
+        few = min(len(rows), max(_FEWEST_ROWS, _MOST_VALUES // len(names) ** 2))
         some, own = _draw_rows(truth, weight, few, generator)
         shuffled = _shuffled_scores(score, drawn.take(some), names, 1, generator)
         reached = {name: _average_precision(shuffled[name][0], truth[some], own) for name in names}
