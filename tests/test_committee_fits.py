@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 
 pytest.importorskip("lightgbm")
 
@@ -25,6 +26,7 @@ from apmax.committee.tasks import FINAL
 from apmax.committee.trees import Forest, fit_forest
 from apmax.folders import FolderError, folder_bytes
 from apmax.metrics import average_precision
+from apmax.models.tables import build_table_model
 
 FAST = ["gbdt", "linear"]
 
@@ -346,6 +348,77 @@ def test_a_malicious_network_executes_nothing(tmp_path):
     assert not mark.exists()
 
 
+def test_a_malicious_graph_network_executes_nothing(tmp_path):
+    import io
+
+    import torch
+
+    mark = tmp_path / "executed"
+
+    class Payload:
+        def __reduce__(self):
+            return (open, (str(mark), "w"))
+
+    read = find_members(["gine"], kind="molecules")["gine"].read
+    buffer = io.BytesIO()
+    torch.save({"sizes": [], "rounds": [], "weights": Payload()}, buffer)
+    perceptron = NetworkMember((0, 0), build_table_model("mlp", [0, 0])).to_bytes()
+    for content in (buffer.getvalue(), pickle.dumps(Payload()), perceptron, b""):
+        with pytest.raises(ValueError, match="not a network member"):
+            read(content)
+    assert not mark.exists()
+
+
+class TestSparseRows:
+    """Members of molecules read sparse rows; the fits are those of the dense table."""
+
+    @pytest.fixture
+    def rows(self):
+        rng = np.random.default_rng(0)
+        X = rng.poisson(0.2, size=(300, 40)).astype(np.float32)
+        X[:, -1] = rng.normal(size=300)
+        y = (X[:, 0] + X[:, 1] + 0.5 * rng.normal(size=300) > 0.8).astype(float)
+        return X, sparse.csr_matrix(X), y, rng.integers(1, 4, 300).astype(float)
+
+    @pytest.mark.parametrize("kind", ["forest", "trees"])
+    @pytest.mark.parametrize("most", [16_384, 200])
+    def test_forests(self, rows, kind, most, monkeypatch):
+        monkeypatch.setattr(trees, "MOST_FOREST_ROWS", most)
+        monkeypatch.setattr(trees, "_DENSE_ROWS", 64)
+        X, csr, y, weight = rows
+        dense, other = (fit_forest(table, y, weight, kind=kind, trees=20, seed=1) for table in (X, csr))
+        assert dense.to_bytes() == other.to_bytes()
+        np.testing.assert_array_equal(other.score(csr), dense.score(X))
+        assert other.score(csr[:0]).shape == (0,)
+
+    def test_boosting(self, rows):
+        X, csr, y, weight = rows
+        stopping = np.arange(0, 300, 2), np.arange(1, 300, 2)
+        fits = [trees.fit_boosting(table, y, weight, sizes=[0] * 40, stopping=stopping, seed=0) for table in (X, csr)]
+        assert fits[0].rounds == fits[1].rounds
+        np.testing.assert_allclose(fits[1].score(csr), fits[0].score(X), rtol=1e-6)
+
+
+def test_constant_scores_of_a_fold_are_not_blown_up():
+    """Held-out scores of a fold that differ by rounding only have no deviation to divide by."""
+
+    class FirstColumn:
+        rounds = ()
+
+        def __init__(self, constant):
+            self.constant = constant
+
+        def score(self, matrix):
+            noise = 1e-17 * np.arange(len(matrix))
+            return 0.1 + noise + 0.2 if self.constant else matrix[:, 0].astype(float)
+
+    X, y = table(rows=60, positives=20)
+    member = Member(lambda data: FirstColumn(data.seed == 1), None, "", Cost(0, 0, 0))
+    fitted = fit_committee(training_rows(X, y), {"own": member}, folds=3)
+    assert np.abs(fitted.score(X)).max() < 10
+    assert average_precision(fitted.score(X), y) > 0.8
+
+
 class TestForestSize:
     def test_leaves_are_bounded(self, monkeypatch):
         monkeypatch.setattr(trees, "MOST_LEAVES", 8)
@@ -432,8 +505,6 @@ def test_a_forest_that_was_not_checked_is_checked_before_compiled_code_sees_it()
 def test_rounds_survive_saving():
     member = LinearMember((0,), np.ones(1), 0.0)
     assert member.rounds == ()
-    from apmax.models.tables import build_table_model
-
     network = NetworkMember((0, 0), build_table_model("mlp", [0, 0]).eval(), (7, 3))
     assert NetworkMember.from_bytes(network.to_bytes()).rounds == (7, 3)
     assert json.dumps(network.rounds) == "[7, 3]"

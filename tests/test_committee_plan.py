@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("lightgbm")
 
-from apmax.committee import EFFORTS, MEMBERS, CommitteePlan, find_members, plan_committee
+from apmax.committee import EFFORTS, MEMBERS, MOLECULE_MEMBERS, CommitteePlan, find_members, plan_committee
 
 SIZE = {"rows": 7000, "positives": 150, "columns": 20}
 
@@ -133,3 +134,32 @@ def test_best_members_cost_more():
     for name, member in find_members(None, effort="best").items():
         least = 1 if name.startswith("linear") else 2
         assert member.cost.seconds(1000, 10) >= least * MEMBERS[name].cost.seconds(1000, 10)
+
+
+class TestMolecules:
+    size: ClassVar = {"rows": 33_000, "positives": 1200, "columns": 2066, "possible_folds": 5, "kind": "molecules"}
+
+    def test_the_plan_has_the_members_of_molecules(self):
+        plan = plan_committee(**self.size)
+        assert plan.members == tuple(MOLECULE_MEMBERS)
+        assert CommitteePlan.from_table(plan.to_table(), kind="molecules") == plan
+        with pytest.raises(ValueError, match="not the plan of a committee"):
+            CommitteePlan.from_table(plan.to_table())
+        assert plan_committee(**self.size, effort="quick").members == ("gbdt",)
+
+    def test_a_time_limit_leaves_the_networks_out_in_the_end(self):
+        full = plan_committee(**self.size)
+        seen = [plan_committee(**self.size, time_limit=full.seconds / part).members for part in (1, 4, 20)]
+        assert seen[0] == full.members
+        assert "gine_ce" not in seen[1]
+        assert not {"gine", "gine_ce"} & set(seen[2])
+
+    def test_targets_multiply_the_time(self):
+        one, three = (plan_committee(**self.size, targets=count).seconds for count in (1, 3))
+        assert three == pytest.approx(3 * one, rel=0.01)
+
+    def test_networks_of_two_jobs_take_turns(self):
+        """The estimate of two jobs is at least the time of all networks, which one job fits."""
+        folds, members = 5, find_members(["gine", "gine_ce"], kind="molecules")
+        networks = folds * sum(member.cost.seconds(33_000 * 0.8, 2066) for member in members.values())
+        assert plan_committee(**self.size, n_jobs=2).seconds > networks

@@ -182,6 +182,7 @@ def test_importance_is_that_of_the_columns_that_decide():
 
 
 def test_importance_of_a_wide_table_scores_few_values_and_finds_the_column(monkeypatch):
+    pa = pytest.importorskip("pyarrow")
     rng = np.random.default_rng(3)
     labels = (rng.random(1500) < 0.1).astype(float)
     columns = {f"c{number}": rng.normal(size=1500) for number in range(60)} | {"signal": labels + rng.normal(size=1500)}

@@ -88,10 +88,10 @@ def test_wrong_settings_of_a_committee(settings, message, tmp_path):
         plan_training({"data": data, "committee": settings})
 
 
-def test_molecules_refuse_an_effort_until_they_have_a_committee(tmp_path):
-    (tmp_path / "a.csv").write_text("smiles,active\nC,1\nCC,0\n")
-    data = {"train": str(tmp_path / "a.csv"), "smiles": "smiles", "target": "active"}
-    with pytest.raises(ValueError, match="effort: data of kind molecules"):
+def test_images_refuse_an_effort_until_they_have_a_committee(tmp_path):
+    (tmp_path / "a.csv").write_text("file,active\na.png,1\nb.png,0\n")
+    data = {"train": str(tmp_path / "a.csv"), "path": "file", "target": "active"}
+    with pytest.raises(ValueError, match="effort: data of kind images"):
         plan_training({"data": data, "committee": {"effort": "quick"}})
 
 
@@ -126,7 +126,7 @@ def test_results_are_those_of_the_stored_scores(committee):
         member = average_precision(cross_fitted.members[row["name"]][:, 0], cross_fitted.labels[:, 0]).item()
         assert row["ap"]["estimate"] == pytest.approx(member, abs=1e-6)
     assert [verdict["ap_member"] for verdict in results["verdicts"]] == ["linear"]
-    assert result.leaderboard is not None
+    assert list(result.leaderboards) == ["bought"]
 
 
 def test_an_interrupted_training_continues_to_the_same_scores(committee, tmp_path, monkeypatch):
@@ -242,7 +242,7 @@ def test_weights_go_through_the_committee(tmp_path):
     scored = load_scored_rows(tmp_path / "r")["cross-fitted"]
     assert scored.sample_weight.tolist() == [row["w"] for row in rows]
     ap = average_precision(scored.scores[:, 0], scored.labels[:, 0], sample_weight=scored.sample_weight).item()
-    assert result.leaderboard.blend.ap.estimate == pytest.approx(ap, abs=1e-9)
+    assert result.leaderboards["bought"].blend.ap.estimate == pytest.approx(ap, abs=1e-9)
     assert result.valid.each["bought"].ap.estimate == pytest.approx(ap, abs=1e-6)
 
 

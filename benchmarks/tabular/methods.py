@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,17 +56,36 @@ def train_by_command(split: TableSplit, effort: str, seed: int) -> Scored:
     The time is that of the command: start, reading, training, intervals and writing.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from apmax.workflows import load_model
 
     def table(rows: _Array) -> Any:
         return pa.table({f"x{column}": values for column, values in enumerate(rows.T)})
 
+    return train_rows_by_command(table(split.train), split.train_labels, table(split.test), effort, seed)
+
+
+def train_rows_by_command(
+    train: Any, labels: _Array, test: Any, effort: str, seed: int, arguments: Sequence[str] = ()
+) -> Scored:
+    """Run `apmax train` on a file of the rows of a `pyarrow.Table`, and score other rows by the model in its folder.
+
+    Args:
+        train: The training rows.
+        labels: Their labels.
+        test: The rows to score.
+        effort: The effort of the committee.
+        seed: The seed.
+        arguments: Further arguments of the command.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from apmax.workflows import load_model
+
     with tempfile.TemporaryDirectory() as folder:
         file, out = Path(folder) / "train.parquet", Path(folder) / "model"
-        pq.write_table(table(split.train).append_column("label", pa.array(split.train_labels.astype(int))), file)
+        pq.write_table(train.append_column("label", pa.array(labels.astype(int))), file)
         command = [sys.executable, "-m", "apmax", "train", str(file), "--target", "label", "--effort", effort]
+        command += arguments
         used, started = cpu_seconds(), time.monotonic()
         done = subprocess.run(
             [*command, "--seed", str(seed), "--quiet", "--out", str(out)], capture_output=True, text=True, check=False
@@ -74,7 +93,7 @@ def train_by_command(split: TableSplit, effort: str, seed: int) -> Scored:
         if done.returncode:
             raise RuntimeError(f"apmax train ended with code {done.returncode}: {done.stderr[-2000:]}")
         facts = {"seconds": time.monotonic() - started, "cpu_seconds": cpu_seconds() - used}
-        model, test = load_model(out), table(split.test)
+        model = load_model(out)
         *rows, blend = json.loads((out / "results.json").read_text(encoding="utf-8"))["leaderboard"]
         facts |= {"crossfit_ap": blend["ap"]["estimate"]}
         members = {}

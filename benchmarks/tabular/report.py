@@ -28,8 +28,10 @@ class TableDifference:
     tables: int
 
 
-def table_means(lines: Sequence[_Line], quantity: str = "ap") -> dict[str, dict[str, float]]:
-    """Return the mean over resplits, by method and table; only where all resplits are finished.
+def table_means(
+    lines: Sequence[_Line], quantity: str = "ap", resplits: Mapping[str, Sequence[int]] | None = None
+) -> dict[str, dict[str, float]]:
+    """Return the mean over resplits, by method and table; only where all resplits (of that table) are finished.
 
     >>> lines = [{"table": "a", "resplit": r, "method": "m", "ap": ap} for r, ap in enumerate([0.2, 0.3, 0.4])]
     >>> round(table_means(lines)["m"]["a"], 6), table_means(lines[:2])
@@ -41,7 +43,7 @@ def table_means(lines: Sequence[_Line], quantity: str = "ap") -> dict[str, dict[
             values.setdefault((line["method"], line["table"]), {})[line["resplit"]] = line[quantity]
     means: dict[str, dict[str, float]] = {}
     for (method, table), found in values.items():
-        if set(found) == set(RESPLITS):
+        if set(found) == set(RESPLITS if resplits is None else resplits[table]):
             means.setdefault(method, {})[table] = float(np.mean(list(found.values())))
     return means
 
@@ -69,9 +71,11 @@ def compare_tables(values: Mapping[str, float], base: Mapping[str, float]) -> Ta
     return TableDifference(float(np.mean(differences)), float(low), float(high), won, len(differences))
 
 
-def write_report(title: str, lines: Sequence[_Line], tables: Sequence[str]) -> str:
-    """Return the report as markdown."""
-    means = table_means(lines)
+def write_report(
+    title: str, lines: Sequence[_Line], tables: Sequence[str], resplits: Mapping[str, Sequence[int]] | None = None
+) -> str:
+    """Return the report as markdown; `resplits` has the numbers of the resplits by table."""
+    means = table_means(lines, resplits=resplits)
     if not means:
         return f"# {title}\n\nNo table has all of its resplits yet.\n"
     parts = [f"# {title}", _sources(lines), "## Test average precision, mean of the resplits"]

@@ -8,7 +8,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -44,6 +44,20 @@ class RunOptions:
     autogluon: str | None = None
 
 
+Fit = Callable[[Any, str, int, float | None, str | None], Scored]
+"""From a split, a method, a seed, the seconds that it may take and the Python that has AutoGluon to scores."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Methods in the order in which they run, the splits by name and number, how a method is fitted, and packages."""
+
+    methods: Sequence[str]
+    load: Callable[[str, int], Any]
+    fit: Fit
+    packages: Sequence[str] = PACKAGES
+
+
 def read_lines(path: Path) -> list[dict[str, Any]]:
     r"""Return the finished lines; one that a killed run has left incomplete at the end is left out.
 
@@ -60,26 +74,31 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
-def run(options: RunOptions) -> None:
-    """Run what is not in the file yet."""
+def run(options: RunOptions, suite: Suite | None = None) -> None:
+    """Run what is not in the file yet, of tables if no other suite is given."""
+    suite = Suite(METHODS, load_table_split, _fit) if suite is None else suite
     lines = read_lines(options.path)
     options.path.parent.mkdir(parents=True, exist_ok=True)
     options.path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    common = {"cores": cores(), "commit": source_commit(), "versions": package_versions(options.autogluon)}
+    common = {
+        "cores": cores(),
+        "commit": source_commit(),
+        "versions": package_versions(options.autogluon, suite.packages),
+    }
     for resplit in options.resplits:
         for table in options.tables:
             own = {line["method"]: line for line in lines if line["table"] == table and line["resplit"] == resplit}
-            missing = [method for method in METHODS if method in options.methods and method not in own]
+            missing = [method for method in suite.methods if method in options.methods and method not in own]
             if not missing:
                 continue
-            split = load_table_split(table, resplit)
+            split = suite.load(table, resplit)
             place = {"table": table, "resplit": resplit} | split_facts(split)
             for method in missing:
                 limit = own["standard"]["seconds"] if method in SAME_TIME and "standard" in own else None
                 if method in SAME_TIME and limit is None:
                     raise SystemExit(f"{method} runs as long as standard, which {table} has no line of")
                 with options.path.open("a", encoding="utf-8") as file:
-                    for line in measure(split, method, resplit, limit, options.autogluon):
+                    for line in measure(split, method, resplit, limit, options.autogluon, suite.fit):
                         entry = place | line | common | {"finished": f"{datetime.datetime.now():%Y-%m-%d %H:%M}"}
                         own[entry["method"]] = entry
                         file.write(json.dumps(entry) + "\n")
@@ -89,12 +108,12 @@ def run(options: RunOptions) -> None:
 
 
 def measure(
-    split: TableSplit, method: str, seed: int, limit: float | None, autogluon: str | None
+    split: Any, method: str, seed: int, limit: float | None, autogluon: str | None, fit: Fit
 ) -> Iterator[dict[str, Any]]:
     """Yield the line of a method, and one for each of its members; a method that fails gets a line with its error."""
     cpu, started = cpu_seconds(), time.monotonic()
     try:
-        scored = _fit(split, method, seed, limit, autogluon)
+        scored = fit(split, method, seed, limit, autogluon)
     except RuntimeError as error:
         yield {"method": method, "error": str(error)[-300:], "limit": limit, "seconds": time.monotonic() - started}
         return
@@ -126,13 +145,13 @@ def _fit(split: TableSplit, method: str, seed: int, limit: float | None, autoglu
     return fit_autogluon(split, autogluon, limit, "best_quality" if method == "autogluon_best" else None)
 
 
-def split_facts(split: TableSplit) -> dict[str, int]:
+def split_facts(split: Any) -> dict[str, int]:
     """Return the sizes of a split."""
     return {
         "columns": split.train.shape[1],
-        "train_rows": len(split.train),
+        "train_rows": len(split.train_labels),
         "train_positives": int(split.train_labels.sum()),
-        "test_rows": len(split.test),
+        "test_rows": len(split.test_labels),
         "test_positives": int(split.test_labels.sum()),
     }
 
@@ -148,9 +167,9 @@ def source_commit() -> str:
     return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "src", "benchmarks") else "")
 
 
-def package_versions(autogluon: str | None) -> dict[str, str]:
+def package_versions(autogluon: str | None, packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     """Return the versions of what was compared."""
-    found = {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+    found = {"python": platform.python_version()} | {name: version(name) for name in packages}
     if autogluon is not None:
         code = "from importlib.metadata import version; print(version('autogluon.tabular'))"
         done = subprocess.run([autogluon, "-c", code], capture_output=True, text=True, check=True)

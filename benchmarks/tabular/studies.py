@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 from apmax.blend import METHODS, fit_blend
 from apmax.committee import MEMBERS, Member
 from apmax.committee.members import FoldData
+from apmax.committee.network_members import PERCEPTRON
 from apmax.committee.trees import STOPPING_RULES
 from apmax.data import k_fold
 from apmax.metrics import average_precision
+from apmax.train import table_recipe
 from benchmarks.tabular.crossfits import MemberScores, cached_scores, cross_fit, keep_positives
 from benchmarks.tabular.report import bootstrap_means, markdown_table
 from benchmarks.tabular.runner import read_lines, source_commit
@@ -122,9 +124,10 @@ FORESTS: dict[str, Member] = {
     "forest, entropy": _forest("forest", criterion="entropy"),
     "forest, 3 rows a leaf": _forest("forest", min_samples_leaf=3),
 }
+_ALONE = replace(PERCEPTRON, name="mlp alone", stages=table_recipe)
 NETWORKS: dict[str, Member] = {
     "mlp_ce": MEMBERS["mlp_ce"],
-    "mlp_ce, 4,000 steps": replace(MEMBERS["mlp_ce"], fit=partial(MEMBERS["mlp_ce"].fit, averaged=False)),
+    "mlp_ce, 4,000 steps": replace(MEMBERS["mlp_ce"], fit=partial(MEMBERS["mlp_ce"].fit, design=_ALONE)),
 }
 """Networks with the recipe for committees, and with that of a network alone."""
 VARIANTS: dict[str, Mapping[str, Member]] = {

@@ -177,8 +177,9 @@ def show_training(result: JobResult, console: Console, *, quiet: bool = False) -
         quiet: Show only the tables.
     """
     console.print()
-    if result.leaderboard is not None:
-        console.print(leaderboard_table(result.leaderboard))
+    for target, leaderboard in result.leaderboards.items():
+        name = f"{target}, cross-fitted" if len(result.leaderboards) > 1 else "cross-fitted"
+        console.print(leaderboard_table(leaderboard, name))
         console.print()
     console.print(metrics_table(result.parts))
     if not quiet:
@@ -187,11 +188,11 @@ def show_training(result: JobResult, console: Console, *, quiet: bool = False) -
             console.print(line, soft_wrap=True)
 
 
-def leaderboard_table(leaderboard: Leaderboard) -> Table:
+def leaderboard_table(leaderboard: Leaderboard, title: str = "cross-fitted") -> Table:
     """Return a table of a committee's members by cross-fitted AP, with weight and time, and the blend below."""
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("cross-fitted", "AP", "95 %", "weight", "time"):
-        table.add_column(name, justify="left" if name == "cross-fitted" else "right", no_wrap=True)
+    for name in (title, "AP", "95 %", "weight", "time"):
+        table.add_column(name, justify="left" if name == title else "right", no_wrap=True)
     for row in (*leaderboard.rows, leaderboard.blend):
         last = row is leaderboard.blend
         table.add_row(
@@ -228,13 +229,13 @@ def set_threads(data_type: Any) -> None:
 
 
 def _result_lines(result: JobResult) -> list[str]:
-    if result.leaderboard is not None:
-        size = folder_bytes(result.folder) / 1e6
-        return [
-            *(f"{note[0].upper()}{note[1:]}." for note in result.leaderboard.notes),
-            *(f"{verdict.sentence[0].upper()}{verdict.sentence[1:]}." for verdict in result.leaderboard.verdicts),
-            f"{result.folder} has {size:.1f} MB.",
-        ]
+    if result.leaderboards:
+        several = len(result.leaderboards) > 1
+        lines = []
+        for target, leaderboard in result.leaderboards.items():
+            sentences = [*leaderboard.notes, *(verdict.sentence for verdict in leaderboard.verdicts)]
+            lines += [f"{target}: {text}." if several else f"{text[0].upper()}{text[1:]}." for text in sentences]
+        return [*lines, f"{result.folder} has {folder_bytes(result.folder) / 1e6:.1f} MB."]
     sheets = [f"The best-ranked images: {sheet}" for sheet in result.contact_sheets]
     return [f"Chosen by validation AP: {_chosen_epochs(result)}.", *sheets]
 

@@ -161,7 +161,11 @@ TimeOption = Annotated[
 ]
 SplitOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="stratified (default), random, scaffold.", rich_help_panel=SPLITTING),
+    typer.Option(
+        metavar="NAME",
+        help="stratified (default), random, scaffold (default of a committee of molecules).",
+        rich_help_panel=SPLITTING,
+    ),
 ]
 ShareOption = Annotated[float | None, typer.Option(metavar="X", help="Share of DATA (0.2).", rich_help_panel=SPLITTING)]
 ModelOption = Annotated[

@@ -31,7 +31,9 @@ apmax train clients.csv --target churn --out runs/churn --resume
 
 apmax train clients.csv --target churn --model my_networks:build --out runs/own
 
-apmax train molecules.csv --smiles smiles --target active --split scaffold --test-share 0.1 --out runs/active
+apmax train molecules.csv --smiles smiles --target active --test-share 0.1 --out runs/active
+
+apmax train molecules.csv --smiles smiles --target active --model gine --split scaffold --out runs/network
 
 apmax train tox21.csv --smiles smiles --target NR-AR --target NR-AhR --model mpnn --out runs/tox
 
@@ -69,7 +71,8 @@ def train_command(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Only these members: gbdt, forest, trees, linear, mlp, linear_ce, mlp_ce. May be repeated.",
+            help="Only these members: gbdt, forest, trees; of tables also linear, mlp, linear_ce, mlp_ce; of molecules "
+            "gine, gine_ce. May be repeated.",
             rich_help_panel=COMMITTEE,
         ),
     ] = None,
@@ -113,9 +116,9 @@ def train_command(
 ) -> None:
     """Learn to rank a table, molecules or images.
 
-    On a table a committee of different models is trained by default: their cross-fitted scores weigh them, and a
-    leaderboard shows what each is worth. --model, --loss, --epochs, --set, --ensemble and --valid ask for one network,
-    as do molecules and images; validation AP chooses its epoch. The types of columns are inferred, and the folder
+    On tables and molecules a committee of different models is trained by default: their cross-fitted scores weigh
+    them, and a leaderboard shows what each is worth. --model, --loss, --epochs, --set, --ensemble and --valid ask for
+    one network, as do images; validation AP chooses its epoch. The types of columns are inferred, and the folder
     keeps everything that is needed to continue the training, to score new rows and to repeat it.
     """
     if not resume and is_first_process():

@@ -1,10 +1,18 @@
 """Committee: different models, cross-fitted, on one scale, joined by a blend."""
 
 from apmax.committee.crossfit import Committee, TrainingRows, fit_committee, make_folds, number_of_folds
-from apmax.committee.features import ArrayFeatures, Features, TableFeatures
+from apmax.committee.features import ArrayFeatures, Features, MoleculeFeatures, TableFeatures
 from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, LossVerdict
 from apmax.committee.loss_rule import AP_LOSS_RULE, loss_advice
-from apmax.committee.members import EFFORTS, MEMBERS, Member, find_members
+from apmax.committee.members import (
+    EFFORTS,
+    MEMBER_NAMES,
+    MEMBERS,
+    MEMBERS_BY_KIND,
+    MOLECULE_MEMBERS,
+    Member,
+    find_members,
+)
 from apmax.committee.plan import CommitteePlan, plan_committee
 from apmax.committee.storage import (
     load_committee,
@@ -20,6 +28,9 @@ __all__ = [
     "AP_LOSS_RULE",
     "EFFORTS",
     "MEMBERS",
+    "MEMBERS_BY_KIND",
+    "MEMBER_NAMES",
+    "MOLECULE_MEMBERS",
     "ArrayFeatures",
     "Committee",
     "CommitteePlan",
@@ -31,6 +42,7 @@ __all__ = [
     "LeaderboardRow",
     "LossVerdict",
     "Member",
+    "MoleculeFeatures",
     "TableFeatures",
     "TrainingRows",
     "find_members",

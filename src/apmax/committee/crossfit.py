@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from apmax import validation
 from apmax.blend import Blend, fit_blend
 from apmax.committee.features import Features, FittedFeatures
+from apmax.committee.fold_data import FittedMember
 from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, make_leaderboard
-from apmax.committee.members import FittedMember, Member
+from apmax.committee.members import Member
 from apmax.committee.tasks import (
     FINAL,
     FitProgress,
@@ -39,6 +40,8 @@ _Array = NDArray[np.float64]
 _RowNumbers = NDArray[np.int64]
 _Fold = tuple[_RowNumbers, _RowNumbers]
 _STOPPING_SHARE = 0.2
+# Relative; scores that differ less do so by rounding.
+_LEAST_DEVIATION = 1e-9
 _REFIT_NOTE = (
     "the members were fitted again to all rows, with the rounds found in the folds; the scale of their scores is that "
     "of the last held-out rows"
@@ -128,12 +131,7 @@ class Committee:
         Raises:
             ValueError: There is no such member.
         """
-        names = list(self.table)
-        if member is not None:
-            validation.choice("member", member, names)
-            used = [member]
-        else:
-            used = [name for name, weight in zip(names, self.blend.weights, strict=True) if weight > 0]
+        names, used = list(self.table), self.used_members(member)
         averaged = self._averaged_scores(rows, used, available_cores() if n_jobs is None else n_jobs)
         if member is not None:
             return averaged[member]
@@ -141,6 +139,16 @@ class Committee:
         # Members of weight 0 take no part; any finite number stands for their scores.
         columns = [averaged[name] if name in averaged else np.zeros(count) for name in names]
         return self.blend.score(np.stack(columns, 1))
+
+    def used_members(self, member: str | None = None) -> list[str]:
+        """Return the members that score: those of a positive weight, or one alone.
+
+        Raises:
+            ValueError: There is no such member.
+        """
+        if member is not None:
+            return [validation.choice("member", member, list(self.table))]
+        return [name for name, weight in zip(self.table, self.blend.weights, strict=True) if weight > 0]
 
     def _averaged_scores(self, rows: Any, names: Sequence[str], n_jobs: int) -> dict[str, _Array]:
         """Return the mean over the folds of each member's aligned scores."""
@@ -377,10 +385,7 @@ def _join(
         results = {name: done[number, name] for name in members}
         share = rows.sample_weight[held_out] / rows.sample_weight[held_out].sum()
         location = {name: float(share @ result.scores) for name, result in results.items()}
-        scale = {
-            name: float(np.sqrt(share @ np.square(result.scores - location[name]))) or 1.0
-            for name, result in results.items()
-        }
+        scale = {name: _deviation(result.scores, location[name], share) for name, result in results.items()}
         models = {name: result.model for name, result in results.items()}
         fold_models.append(FoldModels(parts[number].encoding, models, location, scale))
         for place, (name, result) in enumerate(results.items()):
@@ -408,6 +413,16 @@ def _join(
         notes=notes,
     )
     return Committee(dict(members), fold_models, blend, calibration, leaderboard, scores)
+
+
+def _deviation(scores: _Array, mean: float, share: _Array) -> float:
+    """Return the standard deviation of scores; 1 where they are all the same, up to rounding.
+
+    >>> _deviation(np.array([0.3, 0.3, 0.3]), 0.1 + 0.2, np.full(3, 1 / 3))
+    1.0
+    """
+    deviation = float(np.sqrt(share @ np.square(scores - mean)))
+    return deviation if deviation > _LEAST_DEVIATION * max(1.0, abs(mean)) else 1.0
 
 
 def _unscored_committee(

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse  # type: ignore[import-untyped]
 
 from apmax.data import RobustScale
 from apmax.data.splits import RowNumbers
 
 Matrix = NDArray[np.float32]
+"""Encoded rows, (n, d); of molecules a `scipy.sparse.csr_matrix` of the same type."""
 
 
 class FittedFeatures(Protocol):
     """Encoding of rows that was fitted to a fold's training rows."""
+
+    kind: ClassVar[str]
+    """The kind of data, a key of `MEMBERS_BY_KIND`."""
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -47,6 +52,8 @@ class ScaledColumns:
     """Robustly scaled numeric columns."""
 
     scales: tuple[RobustScale, ...]
+
+    kind: ClassVar[str] = "table"
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -93,6 +100,8 @@ class EncodedColumns:
     """The columns of a table, encoded by a `TableEncoder`."""
 
     encoder: Any
+
+    kind: ClassVar[str] = "table"
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -146,8 +155,94 @@ class TableFeatures:
         return EncodedColumns(TableEncoder.fit(self.take(rows), roles=self.roles, without=self.without))
 
 
-FEATURE_FORMATS: dict[str, type[ScaledColumns] | type[EncodedColumns]] = {
+@dataclass(frozen=True)
+class FingerprintColumns:
+    """Morgan counts and properties of molecules; nothing is fitted.
+
+    Args:
+        descriptors: Whether the 200 normalised descriptors of RDKit follow.
+    """
+
+    descriptors: bool = False
+
+    kind: ClassVar[str] = "molecules"
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Zeros: all columns are numbers."""
+        table = self.to_table()
+        return [0] * (table["size"] + len(table["properties"]) + len(table["descriptors"]))
+
+    def matrix(self, rows: Any) -> Any:
+        """Return the fingerprints of a `MoleculeDataset` as a `scipy.sparse.csr_matrix`, counts first.
+
+        Raises:
+            ValueError: The molecules were read without fingerprints, or without descriptors.
+        """
+        from apmax.data.molecules.fingerprints import MORGAN_SIZE
+
+        prints = rows.store.fingerprints
+        if prints is None:
+            raise ValueError("rows: the molecules were read without fingerprints; read them with fingerprints=True")
+        pairs, lengths = prints.counts.take(rows.places)
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        counts = sparse.csr_matrix(
+            (pairs[:, 1].astype(np.float32), pairs[:, 0].astype(np.int32), starts), shape=(len(rows), MORGAN_SIZE)
+        )
+        parts = [counts, sparse.csr_matrix(prints.properties[rows.places])]
+        if self.descriptors:
+            if rows.store.levels is None:
+                raise ValueError("rows: the molecules were read without descriptors; read them with levels=True")
+            parts.append(sparse.csr_matrix(rows.store.levels.descriptors[rows.places]))
+        return sparse.hstack(parts, format="csr")
+
+    def to_table(self) -> dict[str, Any]:
+        """Return the version and the columns of the fingerprints."""
+        from apmax.data.molecules import fingerprints
+        from apmax.data.molecules.descriptors import DESCRIPTOR_NAMES
+
+        return {
+            "version": fingerprints.FINGERPRINT_VERSION,
+            "radius": fingerprints.MORGAN_RADIUS,
+            "size": fingerprints.MORGAN_SIZE,
+            "properties": list(fingerprints.PROPERTY_NAMES),
+            "descriptors": list(DESCRIPTOR_NAMES) if self.descriptors else [],
+        }
+
+    @staticmethod
+    def from_table(table: Mapping[str, Any]) -> FingerprintColumns:
+        """Return the encoding that `to_table` described.
+
+        Raises:
+            ValueError: The fingerprints of this apmax have other columns.
+        """
+        found = FingerprintColumns(bool(table["descriptors"]))
+        if dict(table) != found.to_table():
+            raise ValueError("its fingerprints are of another version: train it again, or use the apmax that did")
+        return found
+
+
+@dataclass(frozen=True)
+class MoleculeFeatures:
+    """Molecules with fingerprints, a `MoleculeDataset`; networks read its graphs, and trees its descriptors if any."""
+
+    dataset: Any
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def take(self, rows: RowNumbers) -> Any:
+        """Return the data set of these molecules."""
+        return self.dataset.subset(rows)
+
+    def fit(self, rows: RowNumbers, sample_weight: NDArray[np.float64]) -> FingerprintColumns:  # noqa: ARG002
+        """Return the columns of the fingerprints, which are the same for all rows."""
+        return FingerprintColumns(descriptors=self.dataset.store.levels is not None)
+
+
+FEATURE_FORMATS: dict[str, type[ScaledColumns] | type[EncodedColumns] | type[FingerprintColumns]] = {
     "array": ScaledColumns,
     "table": EncodedColumns,
+    "molecules": FingerprintColumns,
 }
 """How saved encodings are read, by name."""

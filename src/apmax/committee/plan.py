@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from apmax import validation
-from apmax.committee.members import EFFORTS, LOSS_PAIRS, MEMBERS, find_members
+from apmax.committee.members import EFFORTS, LOSS_PAIRS, MEMBERS_BY_KIND, find_members
+from apmax.committee.tasks import serial_lanes
 
 MOST_FOLDS: dict[str, int] = {"quick": 1, "standard": 5, "best": 10}
 """The largest number of folds by effort; 1 is a single split."""
@@ -48,8 +49,8 @@ class CommitteePlan:
         return {**asdict(self), "members": list(self.members), "notes": list(self.notes)}
 
     @staticmethod
-    def from_table(table: Mapping[str, Any]) -> CommitteePlan:
-        """Return the plan that `to_table` described.
+    def from_table(table: Mapping[str, Any], *, kind: str = "table") -> CommitteePlan:
+        """Return the plan that `to_table` described, for a kind of data.
 
         Raises:
             ValueError: A value is missing, unknown or of the wrong kind.
@@ -64,7 +65,7 @@ class CommitteePlan:
             effort = validation.choice("effort", table["effort"], EFFORTS)
             return CommitteePlan(
                 effort=effort,
-                members=tuple(find_members(table["members"], effort=effort)),
+                members=tuple(find_members(table["members"], effort=effort, kind=kind)),
                 folds=validation.whole("folds", table["folds"], 1),
                 seconds=validation.interval("seconds", table["seconds"], 0.0),
                 notes=tuple(table["notes"]),
@@ -85,12 +86,15 @@ def plan_committee(
     time_limit: float | None = None,
     n_jobs: int = 1,
     seed: int = 0,
+    kind: str = "table",
+    targets: int = 1,
 ) -> CommitteePlan:
     """Return the members and folds to fit, and an estimate of the time.
 
-    "quick" is gradient boosting alone on one split, "standard" all of `MEMBERS` on up to 5 folds, "best" the same with
-    up to 10 folds and more trees or averaged seeds in each member. A time limit cuts the plan, never the run: fewer
-    folds, then fewer members (cross-entropy twins of the verdict first, then the most expensive), at last "quick".
+    "quick" is gradient boosting alone on one split, "standard" all members of the kind of data on up to 5 folds,
+    "best" the same with up to 10 folds and more trees or averaged seeds in each member. A time limit cuts the plan,
+    never the run: fewer folds, then fewer members (cross-entropy twins of the verdict first, then the most expensive),
+    at last "quick".
 
     Args:
         rows: Number of training rows.
@@ -102,6 +106,8 @@ def plan_committee(
         time_limit: Seconds of wall-clock time that the plan may take; None for no limit.
         n_jobs: Processes that fit members.
         seed: Of folds, members and blend.
+        kind: The kind of data, a key of `MEMBERS_BY_KIND`.
+        targets: Number of targets, each of which has a committee.
 
     Raises:
         ValueError: A wrong argument, or no positives or negatives among the rows.
@@ -118,12 +124,14 @@ def plan_committee(
     validation.whole("possible_folds", possible_folds)
     validation.whole("n_jobs", n_jobs, 1)
     validation.whole("seed", seed)
+    validation.whole("targets", targets, 1)
+    validation.choice("kind", kind, MEMBERS_BY_KIND)
     if positives >= rows:
         raise ValueError(f"positives must be fewer than the {rows} rows, got {positives}")
     if time_limit is not None:
         validation.interval("time_limit", time_limit, 0.0, closed="neither")
-    names = tuple(MEMBERS if members is None else find_members(members))
-    table = _Table(rows, columns, n_jobs)
+    names = tuple(find_members(members, kind=kind))
+    table = _Table(rows, columns, n_jobs, kind, targets)
     quick = _QUICK_MEMBERS if members is None else names
     notes: list[str] = []
     if effort != "quick" and possible_folds < 2:
@@ -140,23 +148,31 @@ def plan_committee(
 
 @dataclass(frozen=True)
 class _Table:
-    """Size of a table and number of processes."""
+    """Size and kind of a table, number of targets and of processes."""
 
     rows: int
     columns: int
     n_jobs: int
+    kind: str
+    targets: int
 
     def member_seconds(self, name: str, effort: str, folds: int) -> float:
         """Return the estimated time of a member on one fold."""
         rows = self.rows if folds == 1 else self.rows * (1 - 1 / folds)
-        return find_members([name], effort=effort)[name].cost.seconds(rows, self.columns)
+        return find_members([name], effort=effort, kind=self.kind)[name].cost.seconds(rows, self.columns)
 
     def seconds(self, effort: str, names: Sequence[str], folds: int) -> float:
         """Return the estimated wall-clock time of a plan."""
-        single = [self.member_seconds(name, effort, folds) for name in names]
-        # Whole tasks are shared out; the last one may run alone.
-        work = max(sum(single) * folds / self.n_jobs, max(single) * math.ceil(folds / self.n_jobs))
-        return work + _BLEND_SECONDS + _BLEND_SECONDS_PER_SCORE * self.rows * len(names)
+        members = find_members(names, effort=effort, kind=self.kind)
+        single = {name: self.member_seconds(name, effort, folds) for name in names}
+        serial = sum(seconds for name, seconds in single.items() if members[name].serial) * folds
+        # Whole tasks are shared out; the last one may run alone. Networks do not share the threads of one process.
+        work = max(
+            sum(single.values()) * folds / self.n_jobs,
+            max(single.values()) * math.ceil(folds / self.n_jobs),
+            serial / serial_lanes(self.n_jobs),
+        )
+        return (work + _BLEND_SECONDS + _BLEND_SECONDS_PER_SCORE * self.rows * len(names)) * self.targets
 
 
 _Planned = tuple[str, tuple[str, ...], int]

@@ -128,32 +128,36 @@ def load_committee(folder: str | os.PathLike[str]) -> Committee:
     return read_committee(manifest)
 
 
-def read_committee(manifest: Manifest) -> Committee:
+def read_committee(manifest: Manifest, folder: str = "") -> Committee:
     """Return the committee in the files of a manifest, each compared with its checksum.
+
+    Args:
+        manifest: The manifest.
+        folder: Its folder below that of the manifest, with a slash at the end; empty for the same.
 
     Raises:
         FolderError: A file is missing, damaged, of another program or of a newer apmax.
     """
     try:
-        return _parse(manifest)
+        return _parse(manifest, folder)
     except FolderError:
         raise
     except (KeyError, TypeError, ValueError) as error:
         raise FolderError(f"{manifest.folder} does not hold a committee of this apmax: {error}") from None
 
 
-def _parse(manifest: Manifest) -> Committee:
-    table = json.loads(manifest.read(CONTENT_FILE))
+def _parse(manifest: Manifest, folder: str) -> Committee:
+    table = json.loads(manifest.read(folder + CONTENT_FILE))
     if table["version"] != _VERSION:
         raise ValueError(f"its format is {table['version']}, this apmax reads {_VERSION}")
-    members = find_members(table["members"], effort=table["effort"])
     encoding = FEATURE_FORMATS[table["features"]]
+    members = find_members(table["members"], effort=table["effort"], kind=encoding.kind)
     folds = []
     for number, entry in _numbered(table["folds"]):
         models = {}
         for name, member in members.items():
             assert member.read is not None
-            models[name] = member.read(manifest.read(_member_file(name, number, member.suffix)))
+            models[name] = member.read(manifest.read(folder + _member_file(name, number, member.suffix)))
         folds.append(FoldModels(encoding.from_table(entry["features"]), models, entry["location"], entry["scale"]))
     blend = table["blend"]
     arrays = {name: np.array(blend[name], np.float64) for name in ("weights", "location", "scale")}

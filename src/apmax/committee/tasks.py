@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from apmax import extras
 from apmax.committee.features import Features, FittedFeatures, Matrix
-from apmax.committee.members import FittedMember, FoldData, Member
+from apmax.committee.fold_data import FittedMember, FoldData
+from apmax.committee.members import Member
 
 _Array = NDArray[np.float64]
 _RowNumbers = NDArray[np.int64]
@@ -154,13 +155,20 @@ def run_tasks(
             yield result
 
 
+def serial_lanes(n_jobs: int) -> int:
+    """Return how many of the jobs can fit members at the same time that threads do not speed up."""
+    return 1 if n_jobs <= _MOST_JOBS_WITHOUT_PROCESSES else n_jobs // 2
+
+
 def fit_task(task: FitTask, member: Member, data: FoldData, held_out: Any) -> FitResult:
     """Fit a member to a fold and score the held-out rows."""
     started = time.monotonic()
     # For processes and threads of their own; in the calling thread it is set already.
     torch.set_num_threads(1)
     model = member.fit(data)
-    scores = model.score(held_out) if len(held_out) else np.zeros(0)
+    # A sparse matrix has no length.
+    count = held_out.shape[0] if hasattr(held_out, "shape") else len(held_out)
+    scores = model.score(held_out) if count else np.zeros(0)
     if not np.isfinite(scores).all():
         raise ValueError(f"member {task.name!r} gave a score that is not finite in fold {task.fold + 1}")
     return FitResult(task, model, scores, time.monotonic() - started)
@@ -192,7 +200,7 @@ def _run_in_threads(
     lock = threading.Lock()
     results = queue.SimpleQueue[FitResult | BaseException]()
     stopped = threading.Event()
-    processes = 0 if n_jobs <= _MOST_JOBS_WITHOUT_PROCESSES else min(n_jobs // 2, len(serial))
+    processes = 0 if n_jobs <= _MOST_JOBS_WITHOUT_PROCESSES else min(serial_lanes(n_jobs), len(serial))
 
     def take_free() -> Iterator[FitResult]:
         while True:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse  # type: ignore[import-untyped]
 
 from apmax import extras, validation
 from apmax.committee.features import Matrix
@@ -32,6 +33,8 @@ MOST_LEAVES = 4096
 MOST_FOREST_ROWS = 16_384
 """With more rows than that, blocks of trees in a forest are grown on samples."""
 _BLOCK_TREES, _BLOCK_SEED = 10, 10_000
+# Rows of a sparse matrix that are made dense at a time.
+_DENSE_ROWS = 4096
 _NODE_FIELDS = ("left", "right", "feature", "threshold", "probability")
 
 
@@ -90,7 +93,7 @@ def fit_boosting(
     """Fit gradient boosting by log-loss, stopped by held-out rows.
 
     Args:
-        matrix: (n, d); codes of categories as whole numbers, negative where missing.
+        matrix: (n, d), dense or CSR; codes of categories as whole numbers, negative where missing.
         labels: (n,) of 0/1.
         sample_weight: (n,) positive.
         sizes: Per column 0 for numbers, else the number of codes.
@@ -178,9 +181,13 @@ class Forest:
 
     def score(self, matrix: Matrix) -> _Array:
         """Return the log-odds of the mean probability p of T trees, smoothed to (T·p + ½)/(T + 1)."""
+        if matrix.ndim != 2 or matrix.shape[1] != self.features:
+            raise ValueError(f"matrix must have shape (n, {self.features}), got {matrix.shape}")
+        if sparse.issparse(matrix):
+            # The leaves of dense rows are found faster, and a few thousand of them are small.
+            parts: list[Any] = [matrix[start : start + _DENSE_ROWS] for start in range(0, matrix.shape[0], _DENSE_ROWS)]
+            return np.concatenate([self.score(part.toarray()) for part in parts] or [np.zeros(0)])
         rows = np.ascontiguousarray(matrix, np.float32)
-        if rows.ndim != 2 or rows.shape[1] != self.features:
-            raise ValueError(f"matrix must have shape (n, {self.features}), got {rows.shape}")
         trees = len(self.starts) - 1
         # scikit-learn's trees are four times as large as the arrays: they stay for small calls only, which would
         # take longer to make them than to use them.
@@ -278,7 +285,7 @@ class Forest:
 
 
 def fit_forest(matrix: Matrix, labels: _Array, sample_weight: _Array, *, kind: str, trees: int, seed: int) -> Forest:
-    """Fit a random forest ("forest") or extremely randomised trees ("trees") to numeric columns.
+    """Fit a random forest ("forest") or extremely randomised trees ("trees") to numeric columns, dense or CSR.
 
     A tree has at most 4,096 leaves, which bounds the size of the forest. With more than 16,384 rows each block of ten
     trees has its own sample of so many: all positives (at most half of the sample), and negatives. That changes the
@@ -296,8 +303,10 @@ def fit_forest(matrix: Matrix, labels: _Array, sample_weight: _Array, *, kind: s
             random_state=seed + _BLOCK_SEED * number,
             n_jobs=1,
         )
+        # By columns a forest of mostly zeros is the same one, fitted in a tenth of the time.
+        part = matrix[rows].tocsc() if sparse.issparse(matrix) else matrix[rows]
         # Equal weights are left out: scikit-learn draws other bootstrap samples where weights are given.
-        fitted.fit(matrix[rows], labels[rows], sample_weight=None if np.ptp(weight) == 0 else weight)
+        fitted.fit(part, labels[rows], sample_weight=None if np.ptp(weight) == 0 else weight)
         positive = list(fitted.classes_).index(1.0)
         parts += [(each.tree_, each.tree_.value[:, 0, positive]) for each in fitted.estimators_]
     threshold = np.concatenate([tree.threshold for tree, _ in parts])

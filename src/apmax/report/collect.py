@@ -155,7 +155,7 @@ def _report_target(
     others: Mapping[str, Sequence[ScoredRows]],
     columns: int,
 ) -> TargetReport:
-    leaderboard = model.committee.leaderboard if isinstance(model, SavedCommittee) else None
+    leaderboard = model.committees[number].leaderboard if isinstance(model, SavedCommittee) else None
     target = model.targets.each[number]
     curve = model.calibration[number] if model.calibration else None
     own = [_one_target(part, number) for part in scored]

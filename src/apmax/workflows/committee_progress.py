@@ -21,10 +21,12 @@ class CommitteeProgress:
         folds: Number of folds.
         log: The file to which a line for every fit is added.
         show: Show something; the log is written in any case.
+        target: The target, where there are several.
     """
 
-    def __init__(self, folds: int, log: Path, *, show: bool) -> None:
+    def __init__(self, folds: int, log: Path, *, show: bool, target: str = "") -> None:
         self.folds, self.log, self.show = folds, log, show
+        self.prefix = f"{target}: " if target else ""
         self.seconds: defaultdict[str, list[float]] = defaultdict(list)
         self.started = self.updated = time.monotonic()
         self.state: FitProgress | None = None
@@ -50,16 +52,16 @@ class CommitteeProgress:
         self.state, self.updated = state, time.monotonic()
         if state.task is None:
             verb = f"resumed after {state.finished} of" if state.finished else "begins:"
-            self._write_log(f"{verb} {state.total} fits")
+            self._write_log(f"{self.prefix}{verb} {state.total} fits")
             return
         name = state.task.name
         rows = f"fold {state.task.fold + 1} of {self.folds}" if state.task.fold >= 0 else "all rows"
-        self.latest = f"{name}, {rows}: {format_duration(state.seconds)}"
+        self.latest = f"{self.prefix}{name}, {rows}: {format_duration(state.seconds)}"
         self._write_log(self.latest)
         self.seconds[name].append(state.seconds)
         if self.show and self.live is None and len(self.seconds[name]) == self.folds:
             left = f", about {format_duration(state.remaining)} left" if state.finished < state.total else ""
-            sys.stdout.write(f"{name} fitted in {format_duration(sum(self.seconds[name]))}{left}\n")
+            sys.stdout.write(f"{self.prefix}{name} fitted in {format_duration(sum(self.seconds[name]))}{left}\n")
             sys.stdout.flush()
 
     def _text(self) -> Any:

@@ -24,6 +24,7 @@ from apmax.committee import (
     write_committee,
 )
 from apmax.committee.plan import MOST_FOLDS
+from apmax.data import one_column
 from apmax.data.caching import worker_processes
 from apmax.data.splits import RowNumbers
 from apmax.folders import FolderError, Manifest, write_atomic, write_manifest
@@ -36,7 +37,7 @@ from apmax.workflows.data_types import RowReport, encode_rows
 from apmax.workflows.evaluation import evaluate_targets
 from apmax.workflows.job import CommitteeConfig, CommitteeJob, job_from_toml
 from apmax.workflows.job_result import JobResult, Notify
-from apmax.workflows.model_folder import PLAN_FILE, job_files, save_job
+from apmax.workflows.model_folder import PLAN_FILE, committee_folders, job_files, save_job
 from apmax.workflows.prediction import unreadable_table, write_table
 from apmax.workflows.prepare import CommitteeRows, prepare_committee_rows
 from apmax.workflows.saved_model import SavedCommittee
@@ -64,21 +65,14 @@ def train_committee(
     before = None if started is None else _read_started(started)
     prepared = prepare_committee_rows(job.data, seed=job.committee.seed)
     job = CommitteeJob(prepared.data_type.config, job.committee)
-    rows = TrainingRows(
-        prepared.data_type.committee_features(prepared.rows),
-        prepared.rows.labels.astype(np.float64),
-        prepared.sample_weight,
-        groups=prepared.groups,
-        times=prepared.times,
-    )
     fingerprint = _data_fingerprint(prepared)
     if before is None:
-        plan = _make_plan(job, rows, prepared)
+        plan = _make_plan(job, prepared)
     else:
         plan = before.plan
         _check_same_job(folder, before, job, fingerprint)
     # Before anything is written: the rows may not allow even one split.
-    folds = [prepared.hold_out(job.data.share, seed=plan.seed)] if plan.folds == 1 else None
+    folds = _shared_folds(prepared, job, plan)
     if notify is not None:
         notify([*prepared.facts, *plan_lines(plan)], prepared.warnings)
     if before is None:
@@ -86,9 +80,9 @@ def train_committee(
         save_job(folder, job, prepared.encoder, prepared.targets, plan=content.encode())
         if prepared.unreadable:
             write_table(folder / "unreadable.csv", unreadable_table(prepared.unreadable))
-    folds = make_folds(rows, plan.folds, plan.seed) if folds is None else folds
-    committee = _fit(rows, plan, folds, folder, progress=progress)
-    return _finish(job, committee, prepared, folder)
+    targets = _target_rows(prepared, folds, plan)
+    committees = [_fit(target, plan, job.data.kind, folder, progress=progress) for target in targets]
+    return _finish(job, targets, committees, prepared, folder)
 
 
 def plan_lines(plan: CommitteePlan) -> list[str]:
@@ -102,8 +96,79 @@ def plan_lines(plan: CommitteePlan) -> list[str]:
     return [f"plan ({plan.effort}): {members} on {folds}, about {format_duration(plan.seconds)}", *plan.notes]
 
 
-def _make_plan(job: CommitteeJob, rows: TrainingRows, prepared: CommitteeRows) -> CommitteePlan:
-    config = job.committee
+_Folds = list[tuple[RowNumbers, RowNumbers]]
+
+
+@dataclass(frozen=True)
+class _TargetRows:
+    """The rows that have the label of a target.
+
+    Args:
+        name: The target; empty if it is the only one.
+        folder: The folder of its committee below that of the model, with a slash at the end.
+        places: (n,) their places among all rows.
+        rows: The rows.
+        folds: (training, held-out) rows of each fold, as positions in `rows`.
+    """
+
+    name: str
+    folder: str
+    places: RowNumbers
+    rows: TrainingRows
+    folds: _Folds
+
+
+def _all_rows(prepared: CommitteeRows) -> TrainingRows:
+    """Return all training rows; of several targets a row is positive if it is for any of them."""
+    return TrainingRows(
+        prepared.data_type.committee_features(prepared.rows),
+        one_column(prepared.rows.labels).astype(np.float64),
+        prepared.sample_weight,
+        groups=prepared.groups,
+        times=prepared.times,
+    )
+
+
+def _shared_folds(prepared: CommitteeRows, job: CommitteeJob, plan: CommitteePlan) -> _Folds:
+    """Return the folds of all rows, which the targets have in common."""
+    if plan.folds == 1:
+        return [prepared.hold_out(job.data.share, seed=plan.seed)]
+    return make_folds(_all_rows(prepared), plan.folds, plan.seed)
+
+
+def _target_rows(prepared: CommitteeRows, folds: _Folds, plan: CommitteePlan) -> list[_TargetRows]:
+    """Return the labelled rows of each target, with their part of the shared folds."""
+    names = prepared.targets.names
+    every = _all_rows(prepared)
+    if len(names) == 1:
+        return [_TargetRows("", "", np.arange(len(every.labels)), every, folds)]
+    found = []
+    for name, folder, labels in zip(names, committee_folders(len(names)), prepared.rows.labels.T, strict=True):
+        places = np.flatnonzero(~np.isnan(labels))
+        rows = TrainingRows(
+            prepared.data_type.committee_features(prepared.rows.take(places)),
+            labels[places].astype(np.float64),
+            every.sample_weight[places],
+            groups=None if every.groups is None else every.groups[places],
+            times=None if every.times is None else every.times[places],
+        )
+        found.append(_TargetRows(name, folder, places, rows, _labelled_folds(rows, folds, places, plan)))
+    return found
+
+
+def _labelled_folds(rows: TrainingRows, folds: _Folds, places: RowNumbers, plan: CommitteePlan) -> _Folds:
+    """Return the part of shared folds that has a label; one split of its own where fewer than two can be fitted."""
+    number = np.full(max(int(part.max(initial=0)) for fold in folds for part in fold) + 1, -1)
+    number[places] = np.arange(len(places))
+    parts = [(number[train][number[train] >= 0], number[held][number[held] >= 0]) for train, held in folds]
+    possible = [(train, held) for train, held in parts if len(held) and len(set(rows.labels[train].tolist())) == 2]
+    if len(possible) < min(2, plan.folds):
+        return make_folds(rows, 1, plan.seed)
+    return possible
+
+
+def _make_plan(job: CommitteeJob, prepared: CommitteeRows) -> CommitteePlan:
+    config, rows = job.committee, _all_rows(prepared)
     try:
         possible = len(make_folds(rows, MOST_FOLDS[config.effort], config.seed)) if config.effort != "quick" else 1
     except ValueError:
@@ -111,52 +176,52 @@ def _make_plan(job: CommitteeJob, rows: TrainingRows, prepared: CommitteeRows) -
     return plan_committee(
         rows=len(rows.labels),
         positives=int(rows.labels.sum()),
-        columns=_columns(prepared),
+        columns=prepared.data_type.committee_columns(prepared.encoder),
         possible_folds=possible,
         effort=config.effort,
         members=config.members or None,
         time_limit=config.time_limit,
         n_jobs=worker_processes(),
         seed=config.seed,
+        kind=job.data.kind,
+        targets=len(prepared.targets.each),
     )
 
 
-def _columns(prepared: CommitteeRows) -> int:
-    """Return the number of columns, categories written out."""
-    sizes: list[int] = prepared.data_type.model_input(prepared.encoder)
-    return max(sum(max(size, 1) for size in sizes), 1)
-
-
-def _fit(
-    rows: TrainingRows,
-    plan: CommitteePlan,
-    folds: list[tuple[RowNumbers, RowNumbers]],
-    folder: Path,
-    *,
-    progress: bool,
-) -> Committee:
-    members = find_members(plan.members, effort=plan.effort)
-    finished = load_results(folder, members, len(folds))
-    with CommitteeProgress(len(folds), folder / "log.txt", show=progress) as display:
+def _fit(target: _TargetRows, plan: CommitteePlan, kind: str, folder: Path, *, progress: bool) -> Committee:
+    members = find_members(plan.members, effort=plan.effort, kind=kind)
+    own = folder / target.folder
+    finished = load_results(own, members, len(target.folds))
+    with CommitteeProgress(len(target.folds), folder / "log.txt", show=progress, target=target.name) as display:
         return fit_committee(
-            rows,
+            target.rows,
             members,
-            folds=folds,
+            folds=target.folds,
             seed=plan.seed,
             n_jobs=worker_processes() if plan.seconds > PARALLEL_SECONDS else 1,
             finished=finished,
-            on_result=lambda result: save_result(folder, result, members[result.task.name]),
+            on_result=lambda result: save_result(own, result, members[result.task.name]),
             on_progress=display.update,
         )
 
 
-def _finish(job: CommitteeJob, committee: Committee, prepared: CommitteeRows, folder: Path) -> JobResult:
-    """Evaluate and save a fitted committee, the manifest last."""
-    model = SavedCommittee.of(job, prepared.encoder, prepared.targets, committee)
+def _finish(
+    job: CommitteeJob,
+    targets: list[_TargetRows],
+    committees: list[Committee],
+    prepared: CommitteeRows,
+    folder: Path,
+) -> JobResult:
+    """Evaluate and save fitted committees, the manifest last."""
+    model = SavedCommittee.of(job, prepared.encoder, prepared.targets, committees)
     names, rows, report = model.targets.names, prepared.rows, RowReport()
-    assert committee.cross_fitted is not None
-    blended = committee.blend.score(committee.cross_fitted)
-    own = dict(zip(committee.table, committee.cross_fitted.T, strict=True))
+    blended = np.full((len(rows.labels), len(names)), np.nan)
+    own = {name: blended.copy() for name in committees[0].table}
+    for number, (target, committee) in enumerate(zip(targets, committees, strict=True)):
+        assert committee.cross_fitted is not None
+        blended[target.places, number] = committee.blend.score(committee.cross_fitted)
+        for name, scores in zip(committee.table, committee.cross_fitted.T, strict=True):
+            own[name][target.places, number] = scores
     scored = [score_labelled_rows("cross-fitted", rows, blended, own)]
     valid = evaluate_targets(blended, rows.labels, names, rows.sample_weight)
     test = None
@@ -164,17 +229,21 @@ def _finish(job: CommitteeJob, committee: Committee, prepared: CommitteeRows, fo
         scores = model.score_table(prepared.test.table, report)
         test = evaluate_targets(scores, prepared.test.labels, names, prepared.test.sample_weight)
         scored.append(score_labelled_rows("test", prepared.test, scores))
+    leaderboards = {name: committee.leaderboard for name, committee in zip(names, committees, strict=True)}
+    boards = {name: _leaderboard_content(leaderboard) for name, leaderboard in leaderboards.items()}
     content = {
         "cross_fitted": valid.to_table(),
         "test": None if test is None else test.to_table(),
-        **_leaderboard_content(committee.leaderboard),
+        **(boards[names[0]] if len(names) == 1 else {"targets": boards}),
     }
     write_atomic(folder / "results.json", (json.dumps(content, indent=2) + "\n").encode())
-    files = [*write_committee(folder, committee), *save_scored_rows(folder, scored), *job_files(job)]
-    write_manifest(folder, files, kind=MODEL_KIND)
-    return JobResult(
-        folder, model, valid, test, warnings=report.lines(), scored=scored, leaderboard=committee.leaderboard
-    )
+    files = [
+        target.folder + name
+        for target, committee in zip(targets, committees, strict=True)
+        for name in write_committee(folder / target.folder, committee)
+    ]
+    write_manifest(folder, [*files, *save_scored_rows(folder, scored), *job_files(job)], kind=MODEL_KIND)
+    return JobResult(folder, model, valid, test, warnings=report.lines(), scored=scored, leaderboards=leaderboards)
 
 
 def _leaderboard_content(leaderboard: Leaderboard) -> dict[str, Any]:
@@ -206,17 +275,29 @@ def _read_started(started: Manifest) -> _Started | None:
         raise ValueError(f"{started.folder} holds the training of one network: resume with the same settings")
     try:
         table = json.loads(started.read(PLAN_FILE))
-        return _Started(job, CommitteePlan.from_table(table["plan"]), str(table["data"]))
+        return _Started(job, CommitteePlan.from_table(table["plan"], kind=job.data.kind), str(table["data"]))
     except (KeyError, TypeError, ValueError) as error:
         raise FolderError(f"{started.folder} was not written by apmax: its {PLAN_FILE} has no plan ({error})") from None
 
 
 def _check_same_job(folder: Path, before: _Started, job: CommitteeJob, fingerprint: str) -> None:
     """Raise if the earlier training in a folder is of other settings or other rows."""
-    data = ("target", "positive", "group", "time", "weight", "split", "share", "test_share", "columns")
+    settings = (
+        "target",
+        "positive",
+        "group",
+        "time",
+        "weight",
+        "split",
+        "share",
+        "test_share",
+        "columns",
+        "duplicates",
+    )
+    named = (*settings, *job.data.fixed_on_resume)
     compared = [
         ("kind", before.job.data.kind, job.data.kind),
-        *((name, getattr(before.job.data, name, None), getattr(job.data, name, None)) for name in data),
+        *((name, getattr(before.job.data, name, None), getattr(job.data, name, None)) for name in named),
         *(
             (each.name, getattr(before.job.committee, each.name), getattr(job.committee, each.name))
             for each in fields(CommitteeConfig)

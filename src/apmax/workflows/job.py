@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from apmax import validation
-from apmax.committee import EFFORTS, find_members
+from apmax.committee import EFFORTS, MEMBER_NAMES, find_members
 from apmax.data import is_molecule_file
 from apmax.train import (
     RECIPES,
@@ -79,8 +79,8 @@ class CommitteeConfig(ConfigTable):
     def check(self) -> None:
         """Raise for an unknown effort or member, a time limit that is not positive, and a seed out of range."""
         validation.choice("effort", self.effort, EFFORTS)
-        if self.members:
-            find_members(self.members)
+        for name in self.members:
+            validation.choice("members", name, MEMBER_NAMES)
         if self.time_limit is not None:
             validation.interval("time_limit", self.time_limit, 0, closed="neither")
         validation.whole("seed", self.seed)
@@ -173,9 +173,12 @@ def plan_training(
     if overrides.seed is not None:
         given["seed"] = overrides.seed
     config = config_from_table(CommitteeConfig, {"seed": table.get("seed", 0), **given}, "committee")
+    if config.members:
+        find_members(config.members, kind=data.kind)
     if data.split == "random":
-        raise ValueError("split: the folds of a committee are stratified; 'random' is for one network (model=mlp)")
-    return CommitteeJob(_with_found_files(data, folders), config)
+        model = next(iter(data_type.models))
+        raise ValueError(f"split: the folds of a committee are stratified; 'random' is for one network (model={model})")
+    return CommitteeJob(_with_found_files(data_type.for_committee(config.effort).config, folders), config)
 
 
 def _network_settings(table: Mapping[str, Any], overrides: Overrides, data: DataConfig) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ class JobResult:
         warnings: Anomalies of the test rows.
         contact_sheets: Pictures of the best-ranked images, of the test rows if there are any.
         scored: Scores of these rows and of the test rows.
-        leaderboard: Of a committee.
+        leaderboards: Of a committee, by target; empty of a network.
     """
 
     folder: Path
@@ -44,7 +44,7 @@ class JobResult:
     warnings: list[str] = field(default_factory=list)
     contact_sheets: list[Path] = field(default_factory=list)
     scored: list[ScoredRows] = field(default_factory=list)
-    leaderboard: Leaderboard | None = None
+    leaderboards: Mapping[str, Leaderboard] = field(default_factory=dict)
 
     @property
     def parts(self) -> dict[str, TargetEvaluations]:

@@ -18,7 +18,7 @@ calibration.json    the curve from scores to probabilities of each target, fitte
 of a committee
 plan.json           members, folds and estimated time, and the checksum of the training rows
 log.txt             a line for each fitted member
-committee.json, members/…   the committee (`apmax.committee.storage`)
+committee.json, members/…   the committee (`apmax.committee.storage`); of several targets target-0/committee.json, …
 """
 
 from __future__ import annotations
@@ -76,6 +76,15 @@ def job_files(job: Job | CommitteeJob) -> tuple[str, ...]:
     return (*JOB_FILES, PLAN_FILE) if isinstance(job, CommitteeJob) else JOB_FILES
 
 
+def committee_folders(targets: int) -> list[str]:
+    """Return the folder of each target's committee below a model's folder, with a slash at the end.
+
+    >>> committee_folders(1), committee_folders(2)
+    ([''], ['target-0/', 'target-1/'])
+    """
+    return [""] if targets == 1 else [f"target-{number}/" for number in range(targets)]
+
+
 def save_calibration(folder: Path, model: SavedModel) -> None:
     """Write the calibration of each target, in the order of the targets."""
     curves = [None if curve is None else curve._asdict() for curve in model.calibration]
@@ -129,7 +138,8 @@ def load_model(folder: str | os.PathLike[str], *, model: str | Callable[..., nn.
     if isinstance(job, CommitteeJob):
         if model is not None:
             raise ValueError(f"model: {folder} holds a committee, which has no network of your own")
-        return replace(SavedCommittee.of(job, encoder, targets, read_committee(manifest)), thresholds=thresholds)
+        committees = [read_committee(manifest, name) for name in committee_folders(len(targets.each))]
+        return replace(SavedCommittee.of(job, encoder, targets, committees), thresholds=thresholds)
     calibration = _read_calibration(manifest, len(targets.each))
     builder = _trusted_builder(job, model, folder)
     members = [_load_network(job, encoder, manifest, name, builder) for name in weight_files(job)]

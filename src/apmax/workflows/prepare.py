@@ -138,12 +138,12 @@ def prepare_data(config: DataConfig, *, seed: int) -> PreparedData:
     if "valid" in files.parts:
         train, valid, method = rows, files.parts["valid"], files.sources["valid"].path.name
     else:
-        parts = split_rows(rows.table, rows.labels, data_type, seed=seed)
+        parts = split_rows(rows.table, rows.labels, data_type, seed=seed, dataset=rows.dataset)
         train, valid, method = rows.take(parts.train), rows.take(parts.valid), parts.method
         test = test if parts.test is None else rows.take(parts.test)
         if not data_type.learns_from_rows and config.time is None:
             divided = np.sort(np.concatenate([parts.train, parts.valid]))
-            pool, every = rows.take(divided), _row_groups(rows.table, data_type)
+            pool, every = rows.take(divided), _row_groups(rows.table, data_type, rows.dataset)
             groups = None if every is None else every[divided]
         warnings += _one_sided_targets(targets, {"training": train, "validation": valid, "test": test})
     encoder = data_type.fit_encoder(train.table, data_type.config.not_features)
@@ -221,7 +221,8 @@ class CommitteeRows:
         Raises:
             ValueError: A part would have no positives or no negatives.
         """
-        halve, method = _splitter(self.rows.table, self.rows.labels, self.data_type, seed=seed)
+        rows = self.rows
+        halve, method = _splitter(rows.table, rows.labels, self.data_type, seed=seed, dataset=rows.dataset)
         train, held_out = halve(np.arange(len(self.rows.labels)), share)
         _check_parts(one_column(self.rows.labels), {"training": train, "validation": held_out}, method)
         return train, held_out
@@ -236,7 +237,7 @@ def prepare_committee_rows(config: DataConfig, *, seed: int) -> CommitteeRows:
     files = _read_files(config)
     data_type, rows, test = files.data_type, files.train, files.parts.get("test")
     config = data_type.config
-    halve, method = _splitter(rows.table, rows.labels, data_type, seed=seed)
+    halve, method = _splitter(rows.table, rows.labels, data_type, seed=seed, dataset=rows.dataset)
     if config.test_share:
         train, held_out = halve(np.arange(len(rows.labels)), config.test_share)
         _check_parts(one_column(rows.labels), {"training": train, "test": held_out}, method)
@@ -247,7 +248,7 @@ def prepare_committee_rows(config: DataConfig, *, seed: int) -> CommitteeRows:
         targets=files.targets,
         rows=rows,
         encoder=encoder,
-        groups=_row_groups(rows.table, data_type),
+        groups=_row_groups(rows.table, data_type, rows.dataset),
         times=None if config.time is None else timestamps(rows.table.column(config.time)),
         facts=[
             files.train_text(),
@@ -372,7 +373,7 @@ class RowSplit:
     method: str
 
 
-def split_rows(table: Any, labels: Labels, data_type: DataType[Any], *, seed: int) -> RowSplit:
+def split_rows(table: Any, labels: Labels, data_type: DataType[Any], *, seed: int, dataset: Any = None) -> RowSplit:
     """Return the parts of a file's rows.
 
     Groups stay whole, and each class has about its share in every part. Of several targets each has its share where
@@ -382,7 +383,7 @@ def split_rows(table: Any, labels: Labels, data_type: DataType[Any], *, seed: in
         ValueError: A part would have no positives or no negatives.
     """
     config, positive = data_type.config, one_column(labels)
-    halve, method = _splitter(table, labels, data_type, seed=seed)
+    halve, method = _splitter(table, labels, data_type, seed=seed, dataset=dataset)
     rest, test = np.arange(len(labels)), None
     if config.test_share:
         rest, test = halve(rest, config.test_share)
@@ -403,7 +404,9 @@ def _check_parts(positive: Labels, parts: Mapping[str, RowNumbers | None], metho
 Halve = Callable[[RowNumbers, float], tuple[RowNumbers, RowNumbers]]
 
 
-def _splitter(table: Any, labels: Labels, data_type: DataType[Any], *, seed: int) -> tuple[Halve, str]:
+def _splitter(
+    table: Any, labels: Labels, data_type: DataType[Any], *, seed: int, dataset: Any = None
+) -> tuple[Halve, str]:
     """Return a function that splits some rows, by their numbers and the share to hold out; and its method in words."""
     config = data_type.config
 
@@ -414,7 +417,7 @@ def _splitter(table: Any, labels: Labels, data_type: DataType[Any], *, seed: int
 
         return halve
 
-    groups = _row_groups(table, data_type)
+    groups = _row_groups(table, data_type, dataset)
     if groups is not None:
         if config.group is not None:
             method = f"whole groups of {config.group!r}"
@@ -431,13 +434,13 @@ def _splitter(table: Any, labels: Labels, data_type: DataType[Any], *, seed: int
     return numbered(lambda rows, share: split_stratified(labels[rows], share, seed=seed)), method
 
 
-def _row_groups(table: Any, data_type: DataType[Any]) -> npt.NDArray[Any] | None:
+def _row_groups(table: Any, data_type: DataType[Any], dataset: Any = None) -> npt.NDArray[Any] | None:
     """Return the group of each row, None where rows are split one by one."""
     config = data_type.config
     if config.group is not None:
         return np.asarray(parsing.words(table.column(config.group)).fill_null("").to_pylist())
     if config.split in config.groupings:
-        return np.asarray(data_type.groups(table))
+        return np.asarray(data_type.groups(table, dataset))
     return None
 
 

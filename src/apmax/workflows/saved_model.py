@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,7 @@ class SavedModel(ABC):
         report = RowReport() if report is None else report
         report.add_time("reading")
         first, scores = report.rows, self._empty(table.num_rows)
-        for encoded in encode_rows(self.encoder, table, report):
+        for encoded in encode_rows(self._scoring_encoder, table, report):
             report.add_time("features")
             if len(encoded.rows):
                 part = self._score_encoded(encoded, table).astype(np.float32)
@@ -208,6 +208,11 @@ class SavedModel(ABC):
         )
 
     @property
+    def _scoring_encoder(self) -> Encoder:
+        """The encoder that makes what the model reads."""
+        return self.encoder
+
+    @property
     def _kind(self) -> str:
         return f"kind {self.job.data.kind}"
 
@@ -265,20 +270,21 @@ class SavedNetwork(SavedModel):
 
 @dataclass(frozen=True)
 class SavedCommittee(SavedModel):
-    """A committee with the encoder that says which columns it reads.
+    """A committee, of several targets one each, with the encoder that says which columns it reads.
 
     Args:
-        committee: The committee; each of its folds has an encoder of its own.
+        committees: The committee of each target, all of the same members; each of its folds has an encoder of its own.
         member: The member that scores alone; None for the blend.
     """
 
-    committee: Committee
+    committees: tuple[Committee, ...]
     member: str | None = None
 
     @staticmethod
-    def of(job: CommitteeJob, encoder: Encoder, targets: Targets, committee: Committee) -> SavedCommittee:
-        """Return a committee with the calibration of its blend."""
-        return SavedCommittee(job, encoder, targets, (committee.calibration,), committee)
+    def of(job: CommitteeJob, encoder: Encoder, targets: Targets, committees: Sequence[Committee]) -> SavedCommittee:
+        """Return the committees of all targets with the calibrations of their blends."""
+        calibration = tuple(committee.calibration for committee in committees)
+        return SavedCommittee(job, encoder, targets, calibration, tuple(committees))
 
     def with_member(self, member: str | None) -> SavedCommittee:
         """Return the committee of which one member scores; probabilities and thresholds are only the blend's.
@@ -288,7 +294,7 @@ class SavedCommittee(SavedModel):
         """
         if member is None:
             return self
-        validation.choice("member", member, list(self.committee.table))
+        validation.choice("member", member, list(self.committees[0].table))
         return replace(self, member=member, calibration=(), thresholds={})
 
     def check_calibration(self) -> list[PlattCurve]:
@@ -301,9 +307,17 @@ class SavedCommittee(SavedModel):
             raise ValueError("probability and member exclude each other: probabilities are those of the whole blend")
         return super().check_calibration()
 
+    @property
+    def _scoring_encoder(self) -> Encoder:
+        raw = any(
+            committee.table[name].raw for committee in self.committees for name in committee.used_members(self.member)
+        )
+        encoder: Encoder = self.data_type.committee_encoder(self.encoder, raw=raw)
+        return encoder
+
     def _score_encoded(self, encoded: EncodedRows, table: Any) -> npt.NDArray[np.float64]:
-        rows = table if len(encoded.rows) == table.num_rows else table.take(encoded.rows)
-        return self.committee.score(rows, member=self.member)
+        rows = self.data_type.committee_rows(encoded, table)
+        return np.stack([committee.score(rows, member=self.member) for committee in self.committees], 1)
 
 
 def _fit_curve(scores: Scores, labels: Labels, weight: npt.NDArray[np.float64]) -> PlattCurve | None:

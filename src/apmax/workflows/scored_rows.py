@@ -62,21 +62,24 @@ class ScoredRows:
         members: Mapping[str, Any] | None = None,
         table: Any = None,
     ) -> ScoredRows:
-        """Return scored rows of arrays (n,) or (n, targets); rows whose score is NaN are left out.
+        """Return scored rows of arrays (n,) or (n, targets); rows without a score are left out.
+
+        Of several targets one may have no score where others do: its label there is left out.
 
         >>> part = ScoredRows.of("test", [0.5, np.nan, 2.0], [0, 1, 1])
         >>> part.rows.tolist(), part.scores.tolist(), part.labels.tolist()
         ([0, 2], [[0.5], [2.0]], [[0.0], [1.0]])
         """
         columns = _columns(scores)
-        known = np.flatnonzero(~np.isnan(columns).any(1))
+        missing = np.isnan(columns)
+        known = np.flatnonzero(~missing.all(1))
         numbers = np.arange(len(columns)) if rows is None else np.asarray(rows, np.int64)
         weight = np.ones(len(columns)) if sample_weight is None else np.asarray(sample_weight, np.float64)
         return ScoredRows(
             part,
             numbers[known],
             columns[known],
-            _columns(labels)[known],
+            np.where(missing, np.nan, _columns(labels))[known],
             weight[known],
             {name: _columns(each)[known] for name, each in (members or {}).items()},
             None if table is None else table.take(known),

@@ -29,7 +29,14 @@ from apmax.data.molecules.featurise import (
     largest_fragment,
     parse_smiles,
 )
-from apmax.data.molecules.store import Array, Levels, Ragged, Store, narrow
+from apmax.data.molecules.fingerprints import (
+    FINGERPRINT_VERSION,
+    PROPERTY_NAMES,
+    cheap_properties,
+    morgan_counts,
+    scaffold_hash,
+)
+from apmax.data.molecules.store import Array, Fingerprints, Levels, Ragged, Store, narrow
 from apmax.data.molecules.vocabulary import ATOM_FIELDS, BOND_FIELDS, FEATURISER_VERSION
 from apmax.data.reading import ON_ERROR, UnreadableRow, describe_unreadable
 
@@ -60,6 +67,8 @@ def build_chunk(
     *,
     levels: bool = False,
     normalisation: str = "quantiles",
+    fingerprints: bool = False,
+    graphs: bool = True,
     identify: bool = True,
     fragment: bool = False,
     max_length: int = MAX_SMILES_LENGTH,
@@ -71,7 +80,9 @@ def build_chunk(
         smiles: The SMILES.
         levels: Cliques and descriptors as well; then molecules of more than `MAX_DESCRIPTOR_ATOMS` are unreadable.
         normalisation: Of the descriptors, as in `featurise_all`.
-        identify: Make the canonical SMILES, which identify duplicates; otherwise all identities are 0.
+        fingerprints: Morgan counts and properties as well.
+        graphs: Atoms and bonds; without them molecules have none, which is enough for models that read fingerprints.
+        identify: Make the canonical SMILES, which identify duplicates, and scaffolds; otherwise all of them are 0.
         fragment: Keep only the largest fragment of each molecule.
         max_length: The most characters of a SMILES.
 
@@ -89,6 +100,9 @@ def build_chunk(
     sizes: list[tuple[int, int]] = []
     trees: list[JunctionTree] = []
     values: list[list[float]] = []
+    counts: list[list[tuple[int, int]]] = []
+    properties: list[list[float]] = []
+    scaffolds: list[int] = []
     reduced = 0
     for row, text in enumerate(smiles, start=first):
         try:
@@ -103,27 +117,33 @@ def build_chunk(
             unreadable.append(UnreadableRow(row, _shortened(text), str(error)))
             continue
         reduced += molecule is not whole
-        graph = featurise(molecule)
         rows.append(row)
         identity.append(canonical_hash(molecule) if identify else 0)
-        sizes.append((len(graph.atoms), len(graph.bonds)))
-        atoms.extend(atom_ids.setdefault(atom, len(atom_ids)) for atom in graph.atoms)
-        bonds.extend(
-            (bond_ids.setdefault(bond, len(bond_ids)), *ends)
-            for bond, ends in zip(graph.bonds, graph.ends, strict=True)
-        )
+        if graphs:
+            graph = featurise(molecule)
+            sizes.append((len(graph.atoms), len(graph.bonds)))
+            atoms.extend(atom_ids.setdefault(atom, len(atom_ids)) for atom in graph.atoms)
+            bonds.extend(
+                (bond_ids.setdefault(bond, len(bond_ids)), *ends)
+                for bond, ends in zip(graph.bonds, graph.ends, strict=True)
+            )
         if levels:
             trees.append(junction_tree(molecule))
             values.append(raw_descriptors(molecule, normalisation=normalisation))
-    counts = np.array(sizes, dtype=np.int64).reshape(-1, 2)
+        if fingerprints:
+            counts.append(morgan_counts(molecule))
+            properties.append(cheap_properties(molecule))
+            scaffolds.append(scaffold_hash(molecule) if identify else 0)
+    lengths = np.array(sizes if graphs else [(0, 0)] * len(rows), dtype=np.int64).reshape(-1, 2)
     store = Store(
         atom_rows=_table(atom_ids, len(ATOM_FIELDS), np.int32),
         bond_rows=_table(bond_ids, len(BOND_FIELDS), np.uint8),
-        atoms=Ragged.of(narrow(np.array(atoms, dtype=np.int64)), counts[:, 0]),
-        bonds=Ragged.of(narrow(np.array(bonds, dtype=np.int64).reshape(-1, 3)), counts[:, 1]),
+        atoms=Ragged.of(narrow(np.array(atoms, dtype=np.int64)), lengths[:, 0]),
+        bonds=Ragged.of(narrow(np.array(bonds, dtype=np.int64).reshape(-1, 3)), lengths[:, 1]),
         rows=np.array(rows, dtype=np.int64),
         identity=np.array(identity, dtype=np.uint64),
         levels=_levels(trees, values, normalisation) if levels else None,
+        fingerprints=_fingerprints(counts, properties, scaffolds) if fingerprints else None,
     )
     return MoleculeChunk(store, unreadable, reduced)
 
@@ -148,6 +168,13 @@ def _levels(trees: Sequence[JunctionTree], values: Sequence[Sequence[float]], no
     )
 
 
+def _fingerprints(
+    counts: Sequence[Sequence[tuple[int, int]]], properties: Sequence[Sequence[float]], scaffolds: Sequence[int]
+) -> Fingerprints:
+    table = np.array(properties, dtype=np.float32).reshape(-1, len(PROPERTY_NAMES))
+    return Fingerprints(_pairs(counts), table, np.array(scaffolds, dtype=np.uint64))
+
+
 def _pairs(parts: Sequence[Sequence[tuple[int, int]]]) -> Ragged:
     joined = [pair for part in parts for pair in part]
     return Ragged.of(narrow(np.array(joined, dtype=np.int64).reshape(-1, 2)), [len(part) for part in parts])
@@ -158,6 +185,8 @@ def build_chunks(
     *,
     levels: bool = False,
     normalisation: str = "quantiles",
+    fingerprints: bool = False,
+    graphs: bool = True,
     identify: bool = True,
     fragment: bool = False,
     max_length: int = MAX_SMILES_LENGTH,
@@ -175,13 +204,16 @@ def build_chunks(
             yield first, part
             first += len(part)
 
-    return ordered(_Build(levels, normalisation, identify, fragment, max_length), parts(), workers=workers)
+    build = _Build(levels, normalisation, fingerprints, graphs, identify, fragment, max_length)
+    return ordered(build, parts(), workers=workers)
 
 
 @dataclass(frozen=True)
 class _Build:
     levels: bool
     normalisation: str
+    fingerprints: bool
+    graphs: bool
     identify: bool
     fragment: bool
     max_length: int
@@ -204,6 +236,7 @@ def molecule_cache_key(
     *,
     levels: bool = False,
     normalisation: str = "quantiles",
+    fingerprints: bool = False,
     fragment: bool = False,
     max_length: int = MAX_SMILES_LENGTH,
 ) -> str:
@@ -214,6 +247,8 @@ def molecule_cache_key(
     """
     rdkit = extras.load("rdkit", "molecules").__version__
     options = f"{normalisation} {MAX_DESCRIPTOR_ATOMS}" if levels else "no levels"
+    # Without fingerprints the text is that of stores that never had any, whose caches stay valid.
+    options += f" fingerprints {FINGERPRINT_VERSION}" if fingerprints else ""
     digest = blake2b(f"{FEATURISER_VERSION} {rdkit} {options} {fragment} {max_length}".encode(), digest_size=16)
     for text in smiles:
         digest.update(b"\n")
@@ -227,6 +262,7 @@ def featurise_all(
     *,
     levels: bool = False,
     normalisation: str = "quantiles",
+    fingerprints: bool = False,
     fragment: bool = False,
     max_length: int = MAX_SMILES_LENGTH,
     on_error: str = "skip",
@@ -241,6 +277,7 @@ def featurise_all(
         levels: Cliques and descriptors as well, for ML-MPNN. (Descriptors take 25 times as long as all else, and
             molecules of more than `MAX_DESCRIPTOR_ATOMS` (500) count as unreadable.)
         normalisation: Of the descriptors: "quantiles", or "descriptastorus" for those of the package of this name.
+        fingerprints: Morgan counts, cheap properties and scaffolds as well, for committees.
         fragment: Keep only the largest fragment of each molecule: salts and solvents are stripped.
         max_length: The most characters of a SMILES (5,000); longer ones count as unreadable.
         on_error: "skip" to leave unreadable molecules out and report them, or "raise".
@@ -260,6 +297,7 @@ def featurise_all(
     options: Any = {
         "levels": levels,
         "normalisation": normalisation,
+        "fingerprints": fingerprints,
         "fragment": fragment,
         "max_length": max_length,
     }

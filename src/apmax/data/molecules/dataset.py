@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from hashlib import sha256
 from itertools import groupby
 from typing import Any
 
@@ -249,6 +250,11 @@ class MoleculeDataset(Dataset[Molecule]):
         """The row of every molecule in the table it was read from, (n,)."""
         rows: Array = self.store.rows[self.places]
         return rows
+
+    @property
+    def fingerprint(self) -> str:
+        """A SHA-256 of the molecules in their order, by which the trainer knows a data set again."""
+        return sha256(np.ascontiguousarray(self.store.identity[self.places]).tobytes()).hexdigest()
 
     def __getitem__(self, row: int) -> Molecule:
         return self.__getitems__([row])[0]

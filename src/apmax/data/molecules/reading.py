@@ -90,6 +90,7 @@ def read_molecules(
     cache: str | PathLike[str] | None = None,
     levels: bool = False,
     normalisation: str = "quantiles",
+    fingerprints: bool = False,
     max_length: int = MAX_SMILES_LENGTH,
     on_error: str = "skip",
     workers: int = 2,
@@ -113,6 +114,7 @@ def read_molecules(
         cache: As in `featurise_all`.
         levels: As in `featurise_all`.
         normalisation: As in `featurise_all`.
+        fingerprints: As in `featurise_all`.
         max_length: As in `featurise_all`.
         on_error: As in `featurise_all`.
         workers: As in `featurise_all`.
@@ -141,6 +143,7 @@ def read_molecules(
         cache=cache,
         levels=levels,
         normalisation=normalisation,
+        fingerprints=fingerprints,
         max_length=max_length,
         on_error=on_error,
         workers=workers,
@@ -158,6 +161,7 @@ def molecule_dataset(
     cache: str | PathLike[str] | None = None,
     levels: bool = False,
     normalisation: str = "quantiles",
+    fingerprints: bool = False,
     max_length: int = MAX_SMILES_LENGTH,
     on_error: str = "skip",
     workers: int = 2,
@@ -176,6 +180,7 @@ def molecule_dataset(
         cache,
         levels=levels,
         normalisation=normalisation,
+        fingerprints=fingerprints,
         fragment=largest_fragment,
         max_length=max_length,
         on_error=on_error,

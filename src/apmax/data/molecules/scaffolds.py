@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from apmax import extras
 from apmax.data.caching import ordered
 from apmax.data.molecules.building import MOLECULES_PER_CHUNK
-from apmax.data.molecules.featurise import chemistry, largest_fragment, parse_smiles
+from apmax.data.molecules.featurise import largest_fragment, parse_smiles
+from apmax.data.molecules.fingerprints import murcko_scaffold
 from apmax.data.splits import EIGHTY_TEN_TEN, Split
-
-MAX_SCAFFOLD_ATOMS = 500
-"""The most atoms of a molecule that is reduced to its scaffold: RDKit takes the third power of the atoms in time."""
 
 
 def scaffold(smiles: str, *, fragment: bool = False) -> str:
-    """Return the Bemis–Murcko scaffold: the ring systems and their linkers; empty without rings.
-
-    A molecule of more than `MAX_SCAFFOLD_ATOMS` atoms that has rings is its own scaffold.
+    """Return the Bemis–Murcko scaffold of a SMILES, see `murcko_scaffold`.
 
     Args:
         smiles: The molecule.
@@ -30,14 +25,8 @@ def scaffold(smiles: str, *, fragment: bool = False) -> str:
     >>> scaffold("CCc1ccccc1C(=O)O"), scaffold("CCO")
     ('c1ccccc1', '')
     """
-    molecule = largest_fragment(parse_smiles(smiles)) if fragment else parse_smiles(smiles)
-    if molecule.GetRingInfo().NumRings() == 0:
-        return ""
-    if molecule.GetNumAtoms() > MAX_SCAFFOLD_ATOMS:
-        return str(chemistry().MolToSmiles(molecule, isomericSmiles=False))
-    murcko = extras.load("rdkit.Chem.Scaffolds.MurckoScaffold", "molecules")
-    found: str = murcko.MurckoScaffoldSmiles(mol=molecule, includeChirality=False)
-    return found
+    molecule = parse_smiles(smiles)
+    return murcko_scaffold(largest_fragment(molecule) if fragment else molecule)
 
 
 def scaffolds(smiles: Sequence[str], *, fragment: bool = False, workers: int = 2) -> list[str]:

@@ -87,6 +87,34 @@ class Levels:
 
 
 @dataclass(frozen=True, eq=False)
+class Fingerprints:
+    """Fingerprints of molecules, the inputs of models of tables.
+
+    Attributes:
+        counts: Per molecule, pairs (column, count) of the Morgan fingerprint, by column.
+        properties: (n, len(`PROPERTY_NAMES`)) float32.
+        scaffolds: (n,) uint64, equal for molecules of the same scaffold.
+    """
+
+    counts: Ragged
+    properties: Array
+    scaffolds: Array
+
+    def take(self, rows: Array) -> Fingerprints:
+        """Return the fingerprints of the molecules at `rows`."""
+        return Fingerprints(Ragged.of(*self.counts.take(rows)), self.properties[rows], self.scaffolds[rows])
+
+    @staticmethod
+    def join(parts: Sequence[Fingerprints]) -> Fingerprints:
+        """Return the fingerprints of all parts, one part after the other."""
+        return Fingerprints(
+            counts=Ragged.join([part.counts for part in parts]),
+            properties=np.concatenate([part.properties for part in parts]),
+            scaffolds=np.concatenate([part.scaffolds for part in parts]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class Store:
     """Flat arrays of n molecules.
 
@@ -98,6 +126,7 @@ class Store:
         rows: (n,) int64, the row of each molecule in the table it was read from.
         identity: (n,) uint64 of the canonical SMILES: equal for equal molecules.
         levels: Cliques and descriptors, or None.
+        fingerprints: Morgan counts, properties and scaffolds, or None.
         directory: The folder of memory-mapped arrays, or None; other processes are sent its path instead of the arrays.
     """
 
@@ -108,6 +137,7 @@ class Store:
     rows: Array
     identity: Array
     levels: Levels | None = None
+    fingerprints: Fingerprints | None = None
     directory: Path | None = None
 
     def __len__(self) -> int:
@@ -128,6 +158,7 @@ class Store:
             rows=self.rows[rows],
             identity=self.identity[rows],
             levels=None if self.levels is None else self.levels.take(rows),
+            fingerprints=None if self.fingerprints is None else self.fingerprints.take(rows),
         )
 
     @property
@@ -136,10 +167,12 @@ class Store:
         return sum(array.nbytes for _, array in self._arrays())
 
     def _arrays(self) -> Iterator[tuple[str, Array]]:
-        parts = vars(self) | (vars(self.levels) if self.levels is not None else {})
+        parts = dict(vars(self))
+        for name in ("levels", "fingerprints"):
+            optional = parts.pop(name)
+            parts |= {} if optional is None else vars(optional)
+        del parts["directory"]
         for name, part in parts.items():
-            if name in ("levels", "directory"):
-                continue
             if isinstance(part, Ragged):
                 yield name, part.values
                 yield f"{name}.starts", part.starts
@@ -169,6 +202,9 @@ class Store:
         levels = None
         if (directory / "descriptors.npy").exists():
             levels = Levels(ragged("cliques"), ragged("members"), ragged("tree"), load("descriptors"))
+        fingerprints = None
+        if (directory / "counts.npy").exists():
+            fingerprints = Fingerprints(ragged("counts"), load("properties"), load("scaffolds"))
         return cls(
             atom_rows=load("atom_rows"),
             bond_rows=load("bond_rows"),
@@ -177,6 +213,7 @@ class Store:
             rows=load("rows"),
             identity=load("identity"),
             levels=levels,
+            fingerprints=fingerprints,
             directory=directory,
         )
 
@@ -191,6 +228,7 @@ class Store:
             renamed = np.column_stack([bond_id[part.bonds.values[:, 0]], part.bonds.values[:, 1:]])
             bonds.append(replace(part.bonds, values=narrow(renamed)))
         found = [part.levels for part in parts if part.levels is not None]
+        prints = [part.fingerprints for part in parts if part.fingerprints is not None]
         return cls(
             atom_rows=atom_rows,
             bond_rows=bond_rows,
@@ -199,6 +237,7 @@ class Store:
             rows=np.concatenate([part.rows for part in parts]),
             identity=np.concatenate([part.identity for part in parts]),
             levels=Levels.join(found) if len(found) == len(parts) else None,
+            fingerprints=Fingerprints.join(prints) if len(prints) == len(parts) else None,
         )
 
 

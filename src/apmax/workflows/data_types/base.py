@@ -371,12 +371,28 @@ class DataType(ABC, Generic[Config]):
         line = f"{int((~known).sum()):,} rows without a {targets.names[0]!r} are left out"
         return LabelledRows(table.filter(known), labels[known], warnings=(line,), numbers=np.flatnonzero(known))
 
+    def for_committee(self, effort: str) -> Self:  # noqa: ARG002 - overridden
+        """Return the data type with what a committee of some effort needs of the data."""
+        return self
+
     def committee_features(self, rows: LabelledRows) -> Features:
         """Return the training rows in the form in which a committee encodes them, fold by fold."""
         raise NotImplementedError(f"data of kind {self.config.kind} have no committee")
 
-    def groups(self, table: Any) -> Sequence[str]:
-        """Return the group of each row, by the grouping that `config.split` names."""
+    def committee_columns(self, encoder: Any) -> int:
+        """Return the number of columns that members read, categories written out."""
+        raise NotImplementedError(f"data of kind {self.config.kind} have no committee")
+
+    def committee_encoder(self, encoder: Any, *, raw: bool) -> Any:  # noqa: ARG002 - overridden
+        """Return the encoder for the members that score; `raw` says whether any reads rows in their original form."""
+        return encoder
+
+    def committee_rows(self, encoded: EncodedRows, table: Any) -> Any:
+        """Return the encoded rows of a table in the form of the rows of `committee_features`."""
+        return table if len(encoded.rows) == table.num_rows else table.take(encoded.rows)
+
+    def groups(self, table: Any, dataset: Any = None) -> Sequence[Any]:
+        """Return the group of each row of a table, or of their model inputs, by the grouping of `config.split`."""
         raise NotImplementedError(f"data of kind {self.config.kind} have no grouping {self.config.split!r}")
 
     def training_dataset(self, dataset: Any, seed: int) -> Any:  # noqa: ARG002 - overridden

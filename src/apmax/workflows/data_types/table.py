@@ -79,6 +79,10 @@ class TableType(DataType[TableData]):
         """Return the columns of the table."""
         return TableFeatures(rows.table, roles=self.config.columns, without=self.config.not_features)
 
+    def committee_columns(self, encoder: TableEncoder) -> int:
+        """Return the number of columns, categories written out."""
+        return max(sum(max(size, 1) for size in encoder.sizes), 1)
+
     def encoder_for(
         self,
         encoder: TableEncoder,

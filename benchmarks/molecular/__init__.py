@@ -1,0 +1,1 @@
+"""Committees of molecules against other methods, on public sets."""
