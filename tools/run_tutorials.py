@@ -22,8 +22,8 @@ import nbformat
 from nbclient import NotebookClient
 
 TUTORIALS = Path(__file__).parent.parent / "docs" / "tutorials"
-SECONDS = 300
-"""Time limit of a cell, far above what any of them takes."""
+SECONDS = 1200
+"""Time limit of a cell, far above what any of them takes, on a busy machine too."""
 _BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```\n?", re.DOTALL | re.MULTILINE)
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
