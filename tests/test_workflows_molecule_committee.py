@@ -14,13 +14,14 @@ pytest.importorskip("rdkit")
 
 from apmax.committee import MOLECULE_MEMBERS, CommitteePlan, save_result
 from apmax.committee.features import FingerprintColumns
-from apmax.data.molecules import MoleculeDataset, build_chunk, scaffolds
+from apmax.data.molecules import MoleculeDataset, build_chunk, molecule_dataset, scaffolds
 from apmax.data.molecules.descriptors import DESCRIPTOR_COUNT
 from apmax.data.molecules.fingerprints import MORGAN_SIZE, PROPERTY_NAMES
 from apmax.folders import FolderError
 from apmax.metrics import average_precision
 from apmax.workflows import CommitteeJob, JobPlan, Overrides, load_model, load_scored_rows, plan_training, train_job
 from apmax.workflows.committee_training import _shared_folds
+from apmax.workflows.data_types.molecules import MoleculeData, MoleculeType
 from apmax.workflows.job import job_from_table, job_to_table
 from apmax.workflows.prepare import prepare_committee_rows
 from commands import run
@@ -119,6 +120,18 @@ def test_no_scaffold_is_in_two_folds(committee):
     for train, held_out in folds:
         assert not set(names[train]) & set(names[held_out])
     assert sorted(np.concatenate([held_out for _, held_out in folds]).tolist()) == list(range(len(SMILES)))
+
+
+@pytest.mark.parametrize("fingerprints", [True, False])
+def test_molecules_without_rings_are_groups_with_their_duplicates(fingerprints):
+    pa = pytest.importorskip("pyarrow")
+    smiles = ["CCO", "OCC", "CCN", "Cc1ccccc1", "Oc1ccccc1"]
+    data_type = MoleculeType(MoleculeData("a.csv", "y", smiles="smiles", split="scaffold"))
+    dataset, _ = molecule_dataset(smiles, fingerprints=fingerprints, workers=1)
+    first, same, other, ring, methyl = data_type.groups(pa.table({"smiles": smiles}), dataset)
+    assert first == same
+    assert ring == methyl
+    assert len({first, other, ring}) == 3
 
 
 def test_a_loaded_committee_scores_as_the_trained_one(committee):

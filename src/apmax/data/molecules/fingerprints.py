@@ -78,8 +78,16 @@ def murcko_scaffold(molecule: Any) -> str:
 
 
 def scaffold_hash(molecule: Any) -> int:
-    """Return 64 bits of a molecule's scaffold."""
-    return int.from_bytes(blake2b(murcko_scaffold(molecule).encode(), digest_size=8).digest(), "little")
+    """Return 64 bits of a molecule's scaffold, `NO_SCAFFOLD` without rings."""
+    return _hash(murcko_scaffold(molecule))
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+NO_SCAFFOLD = _hash("")
+"""The number of a molecule without rings, in place of a scaffold's."""
 
 
 @cache

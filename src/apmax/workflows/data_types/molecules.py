@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 from torch import nn
 
 from apmax import validation
@@ -24,7 +25,7 @@ from apmax.data.molecules import (
 )
 from apmax.data.molecules.building import MOLECULES_PER_CHUNK
 from apmax.data.molecules.descriptors import DESCRIPTOR_COUNT
-from apmax.data.molecules.fingerprints import MORGAN_SIZE, PROPERTY_NAMES
+from apmax.data.molecules.fingerprints import MORGAN_SIZE, NO_SCAFFOLD, PROPERTY_NAMES
 from apmax.models.graphs import GRAPH_MODELS
 from apmax.train import Stage, sized_recipe
 from apmax.workflows.data_types.base import (
@@ -271,12 +272,18 @@ class MoleculeType(DataType[MoleculeData]):
         return LabelledRows(table.take(rows), joined, dataset, tuple(report.lines()), unreadable, rows)
 
     def groups(self, table: Any, dataset: Any = None) -> Sequence[Any]:
-        """Return the Bemis–Murcko scaffold of every molecule, or its number if the molecules have fingerprints."""
+        """Return the Bemis–Murcko scaffold of every molecule, or its number if the molecules have fingerprints.
+
+        A molecule without rings has no scaffold: it is a group of its own, with its duplicates.
+        """
         if dataset is not None and dataset.store.fingerprints is not None:
-            found: Sequence[Any] = dataset.store.fingerprints.scaffolds[dataset.places]
-            return found
+            found = dataset.store.fingerprints.scaffolds[dataset.places]
+            grouped: Sequence[Any] = np.where(found == NO_SCAFFOLD, dataset.store.identity[dataset.places], found)
+            return grouped
         texts = column_texts(table, self.config.smiles, SMILES)
-        return scaffolds(texts, fragment=self.config.largest_fragment, workers=worker_processes())
+        names = scaffolds(texts, fragment=self.config.largest_fragment, workers=worker_processes())
+        own = texts if dataset is None else [f"molecule {number}" for number in dataset.store.identity[dataset.places]]
+        return [name or other for name, other in zip(names, own, strict=True)]
 
     def encoder_for(
         self,
