@@ -29,11 +29,12 @@ def blocks(page: Path) -> list[str]:
 
 
 def pages_with_code() -> list[Any]:
+    """Return the pages to execute; tutorials are executed as notebooks (test_tutorials.py)."""
     slow = [pytest.mark.slow]
     return [
         pytest.param(page, marks=slow if name_of(page) in SLOW else [], id=name_of(page))
         for page in PAGES
-        if blocks(page)
+        if blocks(page) and page.parent.name != "tutorials"
     ]
 
 
@@ -68,25 +69,36 @@ def test_own_loop_of_the_readme_is_short() -> None:
     assert len(loop.strip().splitlines()) <= 13
 
 
-def rows_of_migration() -> list[str]:
-    """Return the right-hand cells of the migration tables."""
-    lines = [line for line in (ROOT / "docs" / "migration.md").read_text().splitlines() if line.startswith("| ")]
-    return [line.split(" | ")[1] for line in lines if "| apmax |" not in line]
+def replacements() -> list[str]:
+    """Return the right-hand cells of the tables that say what to replace by what."""
+    pages = sorted((ROOT / "docs" / "how-to").glob("from-*.md"))
+    lines = [line for page in pages for line in page.read_text().splitlines() if line.startswith("| ")]
+    return [line.split(" | ")[1] for line in lines if re.search(r"\| `[^|]* = ", line)]
 
 
-@pytest.mark.parametrize("cell", rows_of_migration())
+def test_every_page_of_migration_has_replacements() -> None:
+    assert len(replacements()) > 25
+
+
+@pytest.mark.parametrize("cell", replacements())
 @pytest.mark.filterwarnings("ignore:surrogate .* measures average precision")
-def test_right_column_of_the_migration_table_runs(cell: str) -> None:
+def test_replacement_runs(cell: str) -> None:
     import torch
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
 
     import apmax
-    from apmax import losses, metrics, optim
+    from apmax import decide, losses, metrics, optim, samplers
+    from apmax.integrations import lightgbm, xgboost
 
     y = (torch.arange(200) % 5 == 0).float()
-    names = {name: getattr(module, name) for module in (losses, metrics, optim, apmax) for name in module.__all__}
+    modules = (losses, metrics, optim, samplers, lightgbm, xgboost, apmax)
+    names = {name: getattr(module, name) for module in modules for name in module.__all__}
+    names |= {"choose_threshold": decide.choose_threshold, "make_pipeline": make_pipeline}
+    names |= {"SimpleImputer": SimpleImputer, "X": torch.randn(200, 3).numpy(), "weight": (1 + y).numpy()}
     names |= {"torch": torch, "y": y, "table": torch.stack([y, torch.full_like(y, float("nan"))], 1)}
     names |= {"dataset": torch.utils.data.TensorDataset(y, y), "model": torch.nn.Linear(3, 1)}
-    names |= {"scores": torch.randn(10), "labels": y[:10], "index": torch.arange(10)}
+    names |= {"scores": torch.linspace(1, -1, 10), "labels": y[:10], "index": torch.arange(10)}
     statements = [code for code in re.findall(r"`([^`]+)`", cell) if "= " in code]
     assert statements
     for statement in statements:

@@ -18,6 +18,7 @@ from tools.site.formulas import formulas_to_mathml
 from tools.site.links import collect_outside, links_in_site
 from tools.site.losses import fill_costs, fill_gradients
 from tools.site.reference import command_line_page, fill_listings, names_by_hand
+from tools.site.tutorials import fill_tutorials
 
 ROOT = Path(__file__).parents[2]
 PAGES, SITE = ROOT / "build" / "docs", ROOT / "site"
@@ -28,6 +29,7 @@ def write_pages(folder: Path) -> None:
     """Write everything that the generator needs into an empty folder."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs", folder, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+    fill_tutorials(folder / "tutorials")
     own = [str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")]
     outside = collect_outside([*own, *ALWAYS], ROOT).union(ALWAYS)
     for path in outside:
