@@ -4,12 +4,12 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-lowest lint types bench results licences clean
+.PHONY: demo test test-slow test-lowest lint types docs dist bench results licences clean
 
 $(READY): pyproject.toml constraints.txt
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[cli,molecules,images,tune,lightning,xgboost]" --group dev
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[cli,molecules,images,tune,lightning,xgboost]" --group dev --group docs
 	touch $(READY)
 
 demo: $(READY)
@@ -42,6 +42,14 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
+# The documentation site in site/: open site/index.html.
+docs: $(READY)
+	$(BIN)/python -m tools.site
+
+# Wheel and sdist in dist/, tested in a clean environment; EXTRAS="cli images" or EXTRAS=--all tests extras too.
+dist: $(READY)
+	$(BIN)/python tools/check_distribution.py $(EXTRAS)
+
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
@@ -52,4 +60,4 @@ licences: $(READY)
 	$(BIN)/python tools/list_licences.py
 
 clean:
-	rm -rf $(VENV) $(LOWEST) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(LOWEST) build dist site .mypy_cache .ruff_cache .pytest_cache

@@ -1,7 +1,7 @@
 """Coverage of the confidence intervals: how often those of confidence 0.95 miss the true value, by simulation.
 
 Scores of both classes are normal, the distance between the classes is such that the metric has the given value in the
-population, 5 % are positive. `python -m benchmarks.coverage` prints the tables of docs/metrics.md.
+population, 5 % are positive. `python -m benchmarks.coverage` prints the tables of docs/explanation/intervals.md.
 """
 
 from __future__ import annotations

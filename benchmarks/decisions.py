@@ -2,7 +2,7 @@
 
 Scores of both classes are normal, 5 % are positive, and the number of positives is random. Each simulated sample
 chooses a threshold, whose precision, recall and cost at the decision's prevalence are known. `python -m
-benchmarks.decisions` prints the table of docs/decide.md.
+benchmarks.decisions` prints the table of docs/guide/decide.md.
 """
 
 from __future__ import annotations

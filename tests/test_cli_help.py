@@ -13,7 +13,7 @@ from apmax.cli import main
 from apmax.cli._console import FLAGS, error_text
 from commands import run
 
-PAGES = sorted((Path(__file__).parent.parent / "docs").glob("*.md"))
+PAGES = sorted((Path(__file__).parent.parent / "docs").rglob("*.md"))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from apmax.committee.loss_rule import AP_LOSS_RULE, loss_advice
 
-PAGE = Path(__file__).parent.parent / "docs" / "when-ap-pays.md"
+PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "when-ap-pays.md"
 
 
 def test_rule_is_that_of_the_page():

@@ -4,18 +4,42 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# Tutorials are notebooks with tests of their own.
+PAGES = [
+    ROOT / "README.md",
+    *sorted(set((ROOT / "docs").rglob("*.md")) - set((ROOT / "docs" / "tutorials").rglob("*.md"))),
+]
+SLOW = {
+    f"reference/{name}.md"
+    for name in ("blend", "committee", "decide", "estimator", "integrations", "report", "train", "workflows")
+}
+
+
+def name_of(page: Path) -> str:
+    return page.name if page.parent == ROOT else str(page.relative_to(ROOT / "docs"))
 
 
 def blocks(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
+def pages_with_code() -> list[Any]:
+    """Return the pages to execute; tutorials are executed as notebooks (test_tutorials.py)."""
+    slow = [pytest.mark.slow]
+    return [
+        pytest.param(page, marks=slow if name_of(page) in SLOW else [], id=name_of(page))
+        for page in PAGES
+        if blocks(page) and page.parent.name != "tutorials"
+    ]
+
+
+@pytest.mark.parametrize("page", pages_with_code())
+@pytest.mark.filterwarnings("ignore:.*(LeafSpec|does not have many workers|logging interval):")
 def test_python_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": page.stem}
@@ -23,10 +47,11 @@ def test_python_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
         exec(compile(block, page.name, "exec"), names)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
+    generated = {"command-line.md"} if page.parent.name == "reference" else set()
     for link in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", page.read_text()):
-        assert (page.parent / link).exists(), f"{page.name} links to {link}"
+        assert link in generated or (page.parent / link).exists(), f"{page.name} links to {link}"
 
 
 def own_loop() -> str:
@@ -44,25 +69,36 @@ def test_own_loop_of_the_readme_is_short() -> None:
     assert len(loop.strip().splitlines()) <= 13
 
 
-def rows_of_migration() -> list[str]:
-    """Return the right-hand cells of the migration tables."""
-    lines = [line for line in (ROOT / "docs" / "migration.md").read_text().splitlines() if line.startswith("| ")]
-    return [line.split(" | ")[1] for line in lines if "| apmax |" not in line]
+def replacements() -> list[str]:
+    """Return the right-hand cells of the tables that say what to replace by what."""
+    pages = sorted((ROOT / "docs" / "how-to").glob("from-*.md"))
+    lines = [line for page in pages for line in page.read_text().splitlines() if line.startswith("| ")]
+    return [line.split(" | ")[1] for line in lines if re.search(r"\| `[^|]* = ", line)]
 
 
-@pytest.mark.parametrize("cell", rows_of_migration())
+def test_every_page_of_migration_has_replacements() -> None:
+    assert len(replacements()) > 25
+
+
+@pytest.mark.parametrize("cell", replacements())
 @pytest.mark.filterwarnings("ignore:surrogate .* measures average precision")
-def test_right_column_of_the_migration_table_runs(cell: str) -> None:
+def test_replacement_runs(cell: str) -> None:
     import torch
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
 
     import apmax
-    from apmax import losses, metrics, optim
+    from apmax import decide, losses, metrics, optim, samplers
+    from apmax.integrations import lightgbm, xgboost
 
     y = (torch.arange(200) % 5 == 0).float()
-    names = {name: getattr(module, name) for module in (losses, metrics, optim, apmax) for name in module.__all__}
+    modules = (losses, metrics, optim, samplers, lightgbm, xgboost, apmax)
+    names = {name: getattr(module, name) for module in modules for name in module.__all__}
+    names |= {"choose_threshold": decide.choose_threshold, "make_pipeline": make_pipeline}
+    names |= {"SimpleImputer": SimpleImputer, "X": torch.randn(200, 3).numpy(), "weight": (1 + y).numpy()}
     names |= {"torch": torch, "y": y, "table": torch.stack([y, torch.full_like(y, float("nan"))], 1)}
     names |= {"dataset": torch.utils.data.TensorDataset(y, y), "model": torch.nn.Linear(3, 1)}
-    names |= {"scores": torch.randn(10), "labels": y[:10], "index": torch.arange(10)}
+    names |= {"scores": torch.linspace(1, -1, 10), "labels": y[:10], "index": torch.arange(10)}
     statements = [code for code in re.findall(r"`([^`]+)`", cell) if "= " in code]
     assert statements
     for statement in statements:

@@ -1,4 +1,4 @@
-"""The recipes of docs/molecules.md for models of other libraries, where these are installed, do train."""
+"""The recipes of docs/guide/molecules.md for models of other libraries, where these are installed, do train."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytest.importorskip("rdkit")
 from apmax.data.molecules import dense_atoms, dense_bonds
 from apmax.functional import ap_objective
 
-PAGE = Path(__file__).parent.parent / "docs" / "molecules.md"
+PAGE = Path(__file__).parent.parent / "docs" / "guide" / "molecules.md"
 
 
 def recipe(library):

@@ -17,7 +17,7 @@ import apmax
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "apmax"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 # From the bottom up: a module imports only from its own entry and from those before it.
 CORE = [

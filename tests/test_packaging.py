@@ -1,12 +1,17 @@
-"""Declared lowest versions, and those that `make test-lowest` installs."""
+"""Versions, extras and claims of pyproject.toml, and the files that repeat them."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
+from tools.check_distribution import CORE, SMOKE
+
+from apmax import __version__
 
 ROOT = Path(__file__).parent.parent
 
@@ -28,3 +33,32 @@ def test_lowest_declared_versions_are_those_of_test_lowest() -> None:
     assert {name: pinned().get(name) for name in lowest.keys() - not_installed} == {
         name: version for name, version in lowest.items() if name not in not_installed
     }
+
+
+def project() -> dict[str, Any]:
+    found: dict[str, Any] = pytest.importorskip("tomllib").loads((ROOT / "pyproject.toml").read_text())["project"]
+    return found
+
+
+def test_every_extra_has_a_smoke_test() -> None:
+    assert set(SMOKE) == set(project()["optional-dependencies"])
+
+
+def test_code_of_smoke_tests_compiles() -> None:
+    for name, code in {"core": CORE, **SMOKE}.items():
+        compile(code, name, "exec")
+
+
+def test_version_is_that_of_changelog_and_citation() -> None:
+    released = re.findall(r"^## \[(\d.+?)\] - \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert cited is not None
+    assert released[0] == cited[1] == __version__
+
+
+def test_claimed_pythons_are_those_of_the_workflow() -> None:
+    claimed = re.findall(r":: (3\.\d+)", "\n".join(project()["classifiers"]))
+    workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text()
+    tested = re.search(r"python: \[(.+)\]", workflow)
+    assert tested is not None
+    assert re.findall(r"3\.\d+", tested[1]) == claimed

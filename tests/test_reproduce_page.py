@@ -1,4 +1,4 @@
-"""docs/results.md and the README's summary have the numbers of `results/results.jsonl`, recomputed by plain loops."""
+"""The page of results and the README's summary have the numbers of `results/results.jsonl`, recomputed by loops."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_pages_are_made_from_the_results_alone(results):
     found, histories = summarise_results(lines), results.histories()
     readme = (ROOT / README).read_text(encoding="utf-8")
     assert results_page(found, len(lines), histories, results.test_scores()) == TEXT, "run: make results"
-    assert replace_block(readme, readme_block(found, len(lines), histories)) == readme, "run: make results"
+    assert replace_block(readme, readme_block(found, len(lines))) == readme, "run: make results"
 
 
 def test_pages_have_all_committed_results():
@@ -137,7 +137,7 @@ def test_pages_have_all_committed_results():
 def test_links_of_the_pages_lead_to_files():
     links = re.findall(r"\]\((\.\./[^)#]+)\)", TEXT)
     assert len(links) > 20
-    assert [link for link in links if not (ROOT / "docs" / link).exists()] == []
+    assert [link for link in links if not (ROOT / "docs" / "results" / link).exists()] == []
 
 
 def test_page_names_unfinished_rows_and_items_without_a_run():
@@ -157,7 +157,7 @@ def test_larger_budget_has_a_section_once_a_configuration_is_chosen():
 
 def test_pages_without_results_say_so():
     assert "Nothing has been run yet." in results_page([], 0, {})
-    assert "Nothing has been run yet." in readme_block([], 0, {})
+    assert "Nothing has been run yet." in readme_block([], 0)
 
 
 def test_readme_without_marks_is_refused():

@@ -80,7 +80,7 @@ def test_the_first_process_is_known_by_its_rank(monkeypatch, variable, value, fi
     assert is_first_process() == first
 
 
-DOCUMENTATION = Path(__file__).parents[1] / "docs" / "training.md"
+DOCUMENTATION = Path(__file__).parents[1] / "docs" / "guide" / "training.md"
 
 
 def blocks(language):

@@ -214,7 +214,7 @@ def test_chosen_width_and_stem_give_way_to_the_users(folder, tmp_path):
 def test_small_images_with_few_positives_are_ranked_better_than_by_their_pixels(tmp_path, monkeypatch):
     pytest.importorskip("sklearn")
     monkeypatch.setenv("APMAX_CACHE", str(tmp_path / "cache"))
-    pixels, network, _ = small_images.compare(8, 103, tmp_path)  # a split that no table of docs/images.md has
+    pixels, network, _ = small_images.compare(8, 103, tmp_path)  # a split that no table of docs/guide/images.md has
     assert network > pixels + 0.1
 
 

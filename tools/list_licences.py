@@ -23,7 +23,7 @@ _LONGEST = 60  # a licence field longer than this is the text of a licence
 def direct_requirements(project: dict[str, Any]) -> dict[str, list[Requirement]]:
     """Return the requirements of a parsed pyproject.toml by their use: "core", an extra, or "development"."""
     uses = {"core": project["project"]["dependencies"], **project["project"]["optional-dependencies"]}
-    uses[DEVELOPMENT] = project["dependency-groups"]["dev"]
+    uses[DEVELOPMENT] = [text for group in project["dependency-groups"].values() for text in group]
     own = project["project"]["name"]
     parsed = {use: [Requirement(text) for text in texts] for use, texts in uses.items()}
     return {use: [requirement for requirement in found if requirement.name != own] for use, found in parsed.items()}

@@ -1,4 +1,4 @@
-"""Writer of docs/results.md and of the README's summary, from the results folder alone.
+"""Writer of docs/results/index.md and of the README's summary, from the results folder alone.
 
 `make results` runs it in a copy of the repository; it also writes the tables and figures that the page links to.
 """
@@ -31,6 +31,7 @@ from apmax.reproduce.pages import (
     summarise_item,
     write_item_files,
 )
+from apmax.reproduce.pages.summary import BaseComparison
 from apmax.reproduce.pages.text import (
     MARK_NOTE,
     METRIC_NOTE,
@@ -48,9 +49,10 @@ from apmax.reproduce.plan import ResultLines
 from apmax.train import write_atomic
 from apmax.validation import plural
 
-PAGE, README, RESULTS = Path("docs", "results.md"), Path("README.md"), Path("results")
+PAGE, README, RESULTS = Path("docs", "results", "index.md"), Path("README.md"), Path("results")
 BLOCK_START, BLOCK_END = "<!-- results -->", "<!-- /results -->"
 BASE = "ce"
+README_METHODS = ("soap", "apmax")
 
 
 def summarise_results(lines: ResultLines, items: Sequence[str] | None = None) -> list[ItemSummary]:
@@ -81,7 +83,7 @@ def results_page(
     histories: Histories,
     test_scores: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> str:
-    """Return docs/results.md: the comparison over all cells, then each item; items without a run are listed.
+    """Return docs/results/index.md: the comparison over all cells, then each item; items without a run are listed.
 
     Args:
         summaries: The items with a finished run.
@@ -89,12 +91,12 @@ def results_page(
         histories: The values after each epoch, by the key of the run.
         test_scores: The test scores of the runs of folds, by the key of the run.
     """
-    source = "[results.jsonl](../results/results.jsonl)" if count else "`results/results.jsonl`"
+    source = "[results.jsonl](../../results/results.jsonl)" if count else "`results/results.jsonl`"
     parts = [
         "# Results of the paper's experiments",
         f"Written by `make results` from {source} ({plural(count, 'result')}), never by hand. The grid is "
-        "[grid.toml](../src/apmax/reproduce/grid.toml), the paper's numbers are "
-        "[paper.json](../src/apmax/reproduce/paper.json); `apmax reproduce ITEM` runs an item, "
+        "[grid.toml](../../src/apmax/reproduce/grid.toml), the paper's numbers are "
+        "[paper.json](../../src/apmax/reproduce/paper.json); `apmax reproduce ITEM` runs an item, "
         "`apmax reproduce --list` lists them.",
     ]
     if not summaries:
@@ -151,7 +153,7 @@ def _power_section(summaries: Sequence[ItemSummary], test_scores: Mapping[str, M
             "standard deviation of its validation scores, or of its test scores, then all are ranked together: where "
             "the two disagree, the differences between folds decide and not the method. Intervals of differences are a "
             "paired bootstrap over molecules; they do not contain the randomness of training (one run per fold). From "
-            "[test-scores.jsonl](../results/test-scores.jsonl). The runs of the tables below were made before test "
+            "[test-scores.jsonl](../../results/test-scores.jsonl). The runs of the tables below were made before test "
             "scores were stored; these are repetitions on a later commit.",
             markdown_table(pooled_table(grid, pooled, BASE)),
         ]
@@ -176,7 +178,7 @@ def _overall_comparison(summaries: Sequence[ItemSummary]) -> list[str]:
 def _item_section(summary: ItemSummary, histories: Histories) -> list[str]:
     """Return an item's section of the page."""
     budget = "" if summary.has_default_budget else f" ({summary.budget} budget)"
-    title, files = escape_markdown(summary.item.title), f"../results/{summary.item.name}/{file_stem(summary)}"
+    title, files = escape_markdown(summary.item.title), f"../../results/{summary.item.name}/{file_stem(summary)}"
     parts = [f"## {title}{budget}", escape_markdown(paper_experiment(summary.item.name)), _run_description(summary)]
     texts = findings(summary, histories)
     if texts:
@@ -234,30 +236,27 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else plural(max(1, round(seconds / 60)), "minute")
 
 
-def _run_counts(summary: ItemSummary) -> str:
-    """Return the numbers of finished runs and of all runs of an item."""
-    done, total = summary.counts
-    return f"{file_stem(summary)} ({done} of {total} runs)"
-
-
-def readme_block(summaries: Sequence[ItemSummary], count: int, histories: Histories) -> str:
+def readme_block(summaries: Sequence[ItemSummary], count: int) -> str:
     """Return the README's summary with its two marks; the arguments are those of `results_page`."""
-    parts = [BLOCK_START]
+    text = "Nothing has been run yet."
     if summaries:
-        parts.append(
-            f"{plural(count, 'result')} of `apmax reproduce` so far, beside the paper's numbers where it has them, in "
-            f"[docs/results.md](docs/results.md): {', '.join(map(_run_counts, summaries))}. [What differs from the "
-            "paper](docs/reproduce.md#what-differs-from-the-paper) says why numbers may."
+        compared = {each.method: each for each in compare_with_base(_all_entries(summaries), BASE)}
+        sentences = [_cell_counts(compared[method]) for method in README_METHODS if method in compared]
+        text = (
+            f"* **The paper's tables, run again**: {plural(count, 'result')} of `apmax reproduce` so far, [beside the "
+            "paper's numbers](docs/results/index.md). Test AUPRC against cross-entropy, paired, by cells (a data set "
+            f"with a network): {'; '.join(sentences)}."
         )
-        parts += _overall_comparison(summaries)
-        drawn = [s for s in summaries if s.item.paper and has_figure(s, histories) and s.has_default_budget]
-        if drawn:
-            largest = max(drawn, key=lambda summary: len(summary.lines))
-            title = escape_markdown(largest.item.title)
-            parts.append(f"![{title}](results/{largest.item.name}/{file_stem(largest)}.png)")
-    else:
-        parts.append("Nothing has been run yet.")
-    return "\n\n".join([*parts, BLOCK_END])
+    return "\n".join([BLOCK_START, text, BLOCK_END])
+
+
+def _cell_counts(compared: BaseComparison) -> str:
+    """Return in how many cells a method is above the base, surely above and surely below it."""
+    paper = f"; in the paper above in {compared.printed_above} of {compared.printed}" if compared.printed else ""
+    return (
+        f"{escape_markdown(load_grid().methods[compared.method].label)} above in {compared.above} of {compared.cells} "
+        f"(interval above 0 in {compared.surely_above}, below in {compared.surely_below}{paper})"
+    )
 
 
 def replace_block(readme: str, block: str) -> str:
@@ -280,7 +279,7 @@ def write_results(root: Path) -> None:
         write_item_files(summary, root / RESULTS, histories)
     write_atomic(root / PAGE, results_page(summaries, count, histories, results.test_scores()).encode())
     readme = (root / README).read_text(encoding="utf-8")
-    write_atomic(root / README, replace_block(readme, readme_block(summaries, count, histories)).encode())
+    write_atomic(root / README, replace_block(readme, readme_block(summaries, count)).encode())
 
 
 if __name__ == "__main__":

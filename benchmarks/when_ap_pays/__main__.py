@@ -1,7 +1,7 @@
 """Run the study of when AP training pays, or write its page.
 
 `python -m benchmarks.when_ap_pays --hours 1` runs what is missing in results/map/map.jsonl and continues where it
-stopped; `--write` writes figure and tables of docs/when-ap-pays.md from the results.
+stopped; `--write` writes figure and tables of docs/explanation/when-ap-pays.md from the results.
 """
 
 from __future__ import annotations

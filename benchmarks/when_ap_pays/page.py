@@ -1,4 +1,4 @@
-"""Tables and figure of the study, and the part of docs/when-ap-pays.md that is made of them."""
+"""Tables and figure of the study, and the part of docs/explanation/when-ap-pays.md that is made of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from benchmarks.when_ap_pays.problems import Cell
 from benchmarks.when_ap_pays.study import MODELS, RATES, Lines, read_lines
 
 PAGE, FIGURE, LINES = (
-    Path("docs", "when-ap-pays.md"),
+    Path("docs", "explanation", "when-ap-pays.md"),
     Path("results", "map", "map.png"),
     Path("results", "map", "map.jsonl"),
 )
@@ -239,10 +239,10 @@ def page_block(lines: Lines) -> str:
     )
     parts = [
         BLOCK_START,
-        f"{plural(len(lines), 'result')} in [map.jsonl](../results/map/map.jsonl), commits {', '.join(commits)}. "
+        f"{plural(len(lines), 'result')} in [map.jsonl](../../results/map/map.jsonl), commits {', '.join(commits)}. "
         "`python -m benchmarks.when_ap_pays --hours 1` continues the study where it stopped, "
         "`python -m benchmarks.when_ap_pays --write` writes this part of the page.",
-        "![Gain of AP over the best cross-entropy](../results/map/map.png)",
+        "![Gain of AP over the best cross-entropy](../../results/map/map.png)",
         "\n".join(f"* {text}" for text in [*count_sentences(summaries), rate_sentence(lines)]),
         "**The map**: 10,000 rows, 2 % positive, three clusters, 600 steps.",
         markdown_table(gain_table(base, "The map", factors=False)),

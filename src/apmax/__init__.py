@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from apmax.train import Run, Stage, epochs, fit, predict
     from apmax.workflows import load_model
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "LOSSES",

@@ -62,6 +62,9 @@ class Decision:
         guaranteed: Whether the bound, and not only the estimate, is at least what was asked for.
         positives, negatives: Numbers of rows that the threshold was chosen on.
         costs: Costs of a false positive and of a false negative, if they were given.
+
+    >>> print(choose_threshold([0.9, 0.8, 0.7, 0.6, 0.5], [1, 1, 0, 1, 0], precision=0.75))
+    score >= 0.6 takes 80 % of the rows: precision 0.750 (at least 0.194, 95 % sure), recall 1.000 (at least 0.292)
     """
 
     threshold: float
@@ -77,6 +80,13 @@ class Decision:
     positives: int
     negatives: int
     costs: tuple[float, float] | None = None
+
+    def __str__(self) -> str:
+        return (
+            f"score >= {self.threshold:.6g} takes {100 * self.share:.3g} % of the rows: "
+            f"precision {self.precision.estimate:.3f} (at least {self.precision.bound:.3f}, "
+            f"{100 * self.confidence:.4g} % sure), recall {self.recall.estimate:.3f} (at least {self.recall.bound:.3f})"
+        )
 
     def expected_counts(self, rows: float) -> dict[str, float]:
         """Return how many of so many rows are expected to be taken, to be hits, false alarms and missed positives.
@@ -126,9 +136,9 @@ def choose_threshold(
 
     Bounds are exact binomial (Clopper-Pearson) ones, of the cost those of both errors together; they hold for the
     stated prevalence. Those of the rules "precision" and "cost" use a half and a quarter of the error, because the same
-    rows chose the threshold. docs/decide.md shows how often bounds hold. With `guarantee` the bound itself is at least
-    the value asked for: of recall by the order statistics of the positives, of precision by binomial tests along the
-    ranking with a joint error of 1 - confidence.
+    rows chose the threshold. docs/guide/decide.md shows how often bounds hold. With `guarantee` the bound itself is at
+    least the value asked for: of recall by the order statistics of the positives, of precision by binomial tests along
+    the ranking with a joint error of 1 - confidence.
 
     Args:
         scores: Finite scores on any scale, (n,) or (n, 1), of rows that the model was not fitted to.

@@ -1,4 +1,4 @@
-"""Rule of the study in docs/when-ap-pays.md, for the verdict on average precision as a training loss."""
+"""Rule of the study in docs/explanation/when-ap-pays.md, for the verdict on average precision as a training loss."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ AP_LOSS_RULE = (
     "AP training pays where the model is too simple for what separates the top of the list; a more flexible model "
     "trained by cross-entropy pays more"
 )
-"""The rule in one sentence, as docs/when-ap-pays.md has it."""
+"""The rule in one sentence, as docs/explanation/when-ap-pays.md has it."""
 
 
 def loss_advice(low: float, high: float) -> str:

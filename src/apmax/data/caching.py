@@ -13,10 +13,12 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from apmax import extras
-from apmax.data.reading import UnreadableRow
+
+if TYPE_CHECKING:
+    from apmax.data.reading import UnreadableRow
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -47,6 +49,10 @@ def cached_folder(
             unreadable = [asdict(item) for item in write(beside)]
             (beside / _UNREADABLE).write_text(json.dumps(unreadable), encoding="utf-8")
     entries = json.loads((folder / _UNREADABLE).read_text(encoding="utf-8"))
+    if not entries:
+        return folder, []
+    from apmax.data.reading import UnreadableRow  # needs pyarrow, which a cache of tensors does not
+
     return folder, [UnreadableRow(*entry.values()) for entry in entries]
 
 

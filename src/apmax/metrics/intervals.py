@@ -29,19 +29,33 @@ from apmax.metrics.ranking import Ranked, Sample, one_weighted_task
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate between `low` and `high`, which should hold the truth with probability `confidence`."""
+    """An estimate between `low` and `high`, which should hold the truth with probability `confidence`.
+
+    >>> print(Interval(0.5, 0.25, 0.75, 0.95))
+    0.500 (95 %: 0.250 to 0.750)
+    """
 
     estimate: float
     low: float
     high: float
     confidence: float
 
+    def __str__(self) -> str:
+        return f"{self.estimate:.3f} ({100 * self.confidence:.4g} %: {self.low:.3f} to {self.high:.3f})"
+
 
 @dataclass(frozen=True)
 class Difference(Interval):
-    """The interval of a difference, and the share of resamples in which it is above zero (zero itself counts half)."""
+    """The interval of a difference, and the share of resamples in which it is above zero (zero itself counts half).
+
+    >>> print(Difference(0.02, -0.01, 0.05, 0.95, share_above_zero=0.9))
+    +0.020 (95 %: -0.010 to +0.050)
+    """
 
     share_above_zero: float
+
+    def __str__(self) -> str:
+        return f"{self.estimate:+.3f} ({100 * self.confidence:.4g} %: {self.low:+.3f} to {self.high:+.3f})"
 
 
 def average_precision_interval(
@@ -66,7 +80,7 @@ def average_precision_interval(
     with its weight. It is narrower, and with few positives too narrow and too high: a positive that is drawn twice ties
     with itself. For a perfect ranking it has no width.
 
-    docs/metrics.md has a table of how often the intervals hold the truth.
+    docs/explanation/intervals.md has a table of how often the intervals hold the truth.
 
     Args:
         scores: Finite scores on any scale, (n,) or (n, 1).

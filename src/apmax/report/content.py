@@ -20,7 +20,10 @@ from apmax.report.curves import ScoreHistogram, ThresholdCurve
 from apmax.train import nan_to_none
 
 REPORT_FORMAT, REPORT_VERSION = "apmax report", 1
-REPORT_FILE, REPORT_PAGE = "report.json", "report.html"
+REPORT_FILE = "report.json"
+"""The name of the file with the content of a report."""
+REPORT_PAGE = "report.html"
+"""The name of the page."""
 _LARGEST = 2**27
 
 

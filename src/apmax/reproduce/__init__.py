@@ -1,5 +1,6 @@
 """The paper's tables, figures and ablations: a grid of experiments, runs that resume, results in one file."""
 
+from apmax.lazy import lazy_attributes
 from apmax.reproduce.grid import ExperimentGrid, GridCell, Item, load_grid
 from apmax.reproduce.paper import load_paper_tables
 from apmax.reproduce.plan import Search, Trial, plan_searches
@@ -20,6 +21,9 @@ __all__ = [
     "code_origin",
     "load_grid",
     "load_paper_tables",
+    "pages",
     "plan_searches",
     "run_plan",
 ]
+
+__getattr__, __dir__ = lazy_attributes(__name__, __all__)
