@@ -341,7 +341,7 @@ def test_a_malicious_network_executes_nothing(tmp_path):
             return (open, (str(mark), "w"))
 
     buffer = io.BytesIO()
-    torch.save({"sizes": [0], "rounds": [], "weights": Payload()}, buffer)
+    torch.save({"architecture": {"sizes": [0]}, "rounds": [], "weights": Payload()}, buffer)
     for content in (buffer.getvalue(), pickle.dumps(Payload())):
         with pytest.raises(ValueError, match="not a network member"):
             NetworkMember.from_bytes(content)
@@ -362,7 +362,7 @@ def test_a_malicious_graph_network_executes_nothing(tmp_path):
     read = find_members(["gine"], kind="molecules")["gine"].read
     buffer = io.BytesIO()
     torch.save({"sizes": [], "rounds": [], "weights": Payload()}, buffer)
-    perceptron = NetworkMember((0, 0), build_table_model("mlp", [0, 0])).to_bytes()
+    perceptron = NetworkMember({"sizes": [0, 0]}, build_table_model("mlp", [0, 0])).to_bytes()
     for content in (buffer.getvalue(), pickle.dumps(Payload()), perceptron, b""):
         with pytest.raises(ValueError, match="not a network member"):
             read(content)
@@ -505,6 +505,6 @@ def test_a_forest_that_was_not_checked_is_checked_before_compiled_code_sees_it()
 def test_rounds_survive_saving():
     member = LinearMember((0,), np.ones(1), 0.0)
     assert member.rounds == ()
-    network = NetworkMember((0, 0), build_table_model("mlp", [0, 0]).eval(), (7, 3))
+    network = NetworkMember({"sizes": [0, 0]}, build_table_model("mlp", [0, 0]).eval(), (7, 3))
     assert NetworkMember.from_bytes(network.to_bytes()).rounds == (7, 3)
     assert json.dumps(network.rounds) == "[7, 3]"

@@ -88,13 +88,6 @@ def test_wrong_settings_of_a_committee(settings, message, tmp_path):
         plan_training({"data": data, "committee": settings})
 
 
-def test_images_refuse_an_effort_until_they_have_a_committee(tmp_path):
-    (tmp_path / "a.csv").write_text("file,active\na.png,1\nb.png,0\n")
-    data = {"train": str(tmp_path / "a.csv"), "path": "file", "target": "active"}
-    with pytest.raises(ValueError, match="effort: data of kind images"):
-        plan_training({"data": data, "committee": {"effort": "quick"}})
-
-
 def test_a_loaded_committee_scores_as_the_trained_one(committee):
     folder, result = committee
     loaded = load_model(folder / "run")

@@ -156,15 +156,15 @@ def test_width_and_stem_follow_from_the_size_and_the_number_of_positives(folder,
 
 
 @pytest.mark.parametrize(
-    ("size", "positives", "name", "ensemble"),
-    [(8, 30, "resnet10", 4), (64, 99, "resnet10", 4), (8, 100, "resnet18", 1), (65, 30, "resnet18", 1)],
+    ("size", "positives", "name", "anneal"),
+    [(8, 30, "resnet10", True), (64, 99, "resnet10", True), (8, 100, "resnet18", False), (65, 30, "resnet18", False)],
 )
-def test_small_images_with_few_positives_have_several_annealed_networks(folder, size, positives, name, ensemble):
+def test_small_images_with_few_positives_have_an_annealed_network(folder, size, positives, name, anneal):
     job = resolved(folder, size, positives=positives)
     first, second = job.run.stages
-    assert (job.model.name, job.run.ensemble) == (name, ensemble)
-    assert (first.schedule.name, first.patience is None) == (("cosine", True) if ensemble > 1 else ("constant", False))
-    assert second.optimizer.lr == pytest.approx(first.optimizer.lr / (10 if ensemble > 1 else 3))
+    assert (job.model.name, job.run.ensemble) == (name, 1)
+    assert (first.schedule.name, first.patience is None) == (("cosine", True) if anneal else ("constant", False))
+    assert second.optimizer.lr == pytest.approx(first.optimizer.lr / (10 if anneal else 3))
 
 
 def test_network_and_number_of_networks_give_way_to_the_users(folder, tmp_path):
@@ -174,9 +174,9 @@ def test_network_and_number_of_networks_give_way_to_the_users(folder, tmp_path):
         return job.model.name, job.run.ensemble, job.run.stages[0].schedule.name
 
     (tmp_path / "w.pth").touch()
-    assert chosen(Overrides(ensemble=1)) == chosen(ensemble=1) == ("resnet10", 1, "cosine")
-    assert chosen(model={"name": "resnet18"}) == ("resnet18", 4, "cosine")
-    assert chosen(settings={"model.name": "resnet18"}) == ("resnet18", 4, "cosine")
+    assert chosen(Overrides(ensemble=4)) == chosen(ensemble=4) == ("resnet10", 4, "cosine")
+    assert chosen(model={"name": "resnet18"}) == ("resnet18", 1, "cosine")
+    assert chosen(settings={"model.name": "resnet18"}) == ("resnet18", 1, "cosine")
     assert chosen(model={"name": "apmax.models.images:resnet10"})[1:] == (1, "constant")
     assert chosen(model={"pretrained": str(tmp_path / "w.pth")}) == ("resnet18", 1, "constant")
     assert chosen(recipe="default")[1:] == (1, "constant")

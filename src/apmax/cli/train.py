@@ -39,6 +39,8 @@ apmax train tox21.csv --smiles smiles --target NR-AR --target NR-AhR --model mpn
 
 apmax train images/ --target malignant --test-share 0.1 --out runs/skin
 
+apmax train images/ --target malignant --model resnet18 --width 16 --out runs/network
+
 apmax train lesions.csv --path file --target malignant --group patient --pretrained resnet18.pth --out runs/skin"""
 
 
@@ -62,8 +64,8 @@ def train_command(
         str | None,
         typer.Option(
             metavar="quick|standard|best",
-            help="Of a committee: quick is gradient boosting alone; standard, all members on up to 5 folds (default); "
-            "best, on up to 10 folds with more trees and seeds.",
+            help="Of a committee: quick is gradient boosting (of images the network) alone; standard, all members on "
+            "up to 5 folds (default; images: 4 or 3); best, on up to 10 folds (images: 5) with more trees and seeds.",
             rich_help_panel=COMMITTEE,
         ),
     ] = None,
@@ -72,7 +74,7 @@ def train_command(
         typer.Option(
             metavar="NAME",
             help="Only these members: gbdt, forest, trees; of tables also linear, mlp, linear_ce, mlp_ce; of molecules "
-            "gine, gine_ce. May be repeated.",
+            "gine, gine_ce; of images network, network_ce, head. May be repeated.",
             rich_help_panel=COMMITTEE,
         ),
     ] = None,
@@ -116,10 +118,10 @@ def train_command(
 ) -> None:
     """Learn to rank a table, molecules or images.
 
-    On tables and molecules a committee of different models is trained by default: their cross-fitted scores weigh
-    them, and a leaderboard shows what each is worth. --model, --loss, --epochs, --set, --ensemble and --valid ask for
-    one network, as do images; validation AP chooses its epoch. The types of columns are inferred, and the folder
-    keeps everything that is needed to continue the training, to score new rows and to repeat it.
+    A committee of different models is trained by default: their cross-fitted scores weigh them, and a leaderboard
+    shows what each is worth. --model, --loss, --epochs, --set, --ensemble, --valid and --head ask for one network;
+    validation AP chooses its epoch. The types of columns are inferred, and the folder keeps everything
+    that is needed to continue the training, to score new rows and to repeat it.
     """
     if not resume and is_first_process():
         check_free(out)  # before anything heavy is imported

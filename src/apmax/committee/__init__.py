@@ -1,17 +1,20 @@
 """Committee: different models, cross-fitted, on one scale, joined by a blend."""
 
 from apmax.committee.crossfit import Committee, TrainingRows, fit_committee, make_folds, number_of_folds
-from apmax.committee.features import ArrayFeatures, Features, MoleculeFeatures, TableFeatures
+from apmax.committee.features import ArrayFeatures, Features, ImageFeatures, MoleculeFeatures, TableFeatures
+from apmax.committee.image_networks import ImageTraining
 from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, LossVerdict
 from apmax.committee.loss_rule import AP_LOSS_RULE, loss_advice
 from apmax.committee.members import (
     EFFORTS,
+    IMAGE_MEMBERS,
     MEMBER_NAMES,
     MEMBERS,
     MEMBERS_BY_KIND,
     MOLECULE_MEMBERS,
     Member,
     find_members,
+    image_members,
 )
 from apmax.committee.plan import CommitteePlan, plan_committee
 from apmax.committee.storage import (
@@ -27,6 +30,7 @@ from apmax.committee.tasks import FitProgress, FitResult, FitTask
 __all__ = [
     "AP_LOSS_RULE",
     "EFFORTS",
+    "IMAGE_MEMBERS",
     "MEMBERS",
     "MEMBERS_BY_KIND",
     "MEMBER_NAMES",
@@ -38,6 +42,8 @@ __all__ = [
     "FitProgress",
     "FitResult",
     "FitTask",
+    "ImageFeatures",
+    "ImageTraining",
     "Leaderboard",
     "LeaderboardRow",
     "LossVerdict",
@@ -47,6 +53,7 @@ __all__ = [
     "TrainingRows",
     "find_members",
     "fit_committee",
+    "image_members",
     "load_committee",
     "load_results",
     "loss_advice",

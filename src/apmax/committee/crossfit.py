@@ -251,7 +251,8 @@ def fit_committee(
 
     With several folds and no times the folds' models are the committee. Models of one split, or of earlier times than
     the last, are not averaged: there the members are fitted once more, to all rows, with the (median) number of rounds
-    that the folds found, and aligned by the held-out scores of the last fold.
+    that the folds found, and aligned by the held-out scores of the last fold. Members for which that is too expensive
+    (`Member.refit`: networks of images) keep their model of one split.
 
     Args:
         rows: The training rows.
@@ -267,7 +268,8 @@ def fit_committee(
         ValueError: Too few rows for folds, scores that are not finite, or finished results of other rows.
     """
     split = make_folds(rows, folds, seed) if isinstance(folds, int) else list(folds)
-    refit = rows.times is not None or len(split) == 1
+    one_split = len(split) == 1 and (any(member.refit for member in members.values()) or not len(split[0][1]))
+    refit = rows.times is not None or one_split
     parts = {
         number: FoldRows(
             rows.features,
@@ -287,7 +289,7 @@ def fit_committee(
     progress = _Progress(
         [task for task in tasks + final if (task.fold, task.name) in done], tasks + final, members, n_jobs, on_progress
     )
-    progress.size = (len(rows.labels), len(parts[0].encoding.sizes))
+    progress.size = (len(rows.labels), max(1, len(parts[0].encoding.sizes)))
     progress.start()
 
     def run(these: Sequence[FitTask], of: Mapping[int, FoldRows], rounds: Any = None) -> None:

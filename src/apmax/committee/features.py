@@ -240,9 +240,53 @@ class MoleculeFeatures:
         return FingerprintColumns(descriptors=self.dataset.store.levels is not None)
 
 
-FEATURE_FORMATS: dict[str, type[ScaledColumns] | type[EncodedColumns] | type[FingerprintColumns]] = {
+@dataclass(frozen=True)
+class ImagePixels:
+    """The pixels of images; nothing is fitted, and networks read the images themselves."""
+
+    kind: ClassVar[str] = "images"
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Nothing: there are no columns."""
+        return []
+
+    def matrix(self, rows: Any) -> Matrix:
+        """Return a matrix without columns."""
+        return np.zeros((len(rows), 0), np.float32)
+
+    def to_table(self) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+    @staticmethod
+    def from_table(table: Mapping[str, Any]) -> ImagePixels:  # noqa: ARG004 - there is nothing in it
+        """Return the encoding that `to_table` described."""
+        return ImagePixels()
+
+
+@dataclass(frozen=True)
+class ImageFeatures:
+    """Images, an `ImageDataset` without augmentation and labels."""
+
+    dataset: Any
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def take(self, rows: RowNumbers) -> Any:
+        """Return the data set of these images."""
+        return self.dataset.subset(rows)
+
+    def fit(self, rows: RowNumbers, sample_weight: NDArray[np.float64]) -> ImagePixels:  # noqa: ARG002
+        """Return the encoding, which is the same for all rows."""
+        return ImagePixels()
+
+
+FEATURE_FORMATS: dict[str, type[ScaledColumns | EncodedColumns | FingerprintColumns | ImagePixels]] = {
     "array": ScaledColumns,
     "table": EncodedColumns,
     "molecules": FingerprintColumns,
+    "images": ImagePixels,
 }
 """How saved encodings are read, by name."""

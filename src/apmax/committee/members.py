@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from apmax import validation
 from apmax.committee.features import Matrix
 from apmax.committee.fold_data import FittedMember, FoldData
+from apmax.committee.image_networks import NO_SECONDS, ImageTraining, SecondsPerRow
 from apmax.committee.linear import column_moments, fit_linear
-from apmax.committee.network_members import GRAPH_NETWORK, NetworkMember, fit_network_member
+from apmax.committee.network_members import GRAPH_NETWORK, NetworkMember, fit_head, fit_network_member
 from apmax.committee.trees import MOST_FOREST_ROWS, Boosting, Forest, fit_boosting, fit_forest
 from apmax.data.archives import npz_content, read_npz
 from apmax.models.tables import OneHot
@@ -137,6 +138,8 @@ class Member:
         raw: Whether it scores rows in their original form.
         serial: Whether its fits are Python code, which threads do not speed up, or seed global generators.
         effort: The effort that `fit` makes and `read` expects.
+        beside: The member whose first stage it shares in every fold; `cost` is what it adds to that one's.
+        refit: Whether a model of one split is fitted once more, to all rows.
     """
 
     fit: Callable[[FoldData], FittedMember]
@@ -146,6 +149,8 @@ class Member:
     raw: bool = False
     serial: bool = False
     effort: str = "standard"
+    beside: str = ""
+    refit: bool = True
 
 
 def one_hot(matrix: Matrix, sizes: Sequence[int]) -> Matrix:
@@ -268,7 +273,6 @@ _COSTS = {
     "linear": Cost(0.05, 2e-6, 1e-7),
     "mlp": Cost(1.1, 6e-5, 0.0),
     "linear_ce": Cost(0.01, 5e-7, 2e-8),
-    # Beside mlp, whose first stage it shares.
     "mlp_ce": Cost(0.3, 1.6e-5, 0.0),
 }
 _read_graph_network = partial(NetworkMember.from_bytes, design=GRAPH_NETWORK)
@@ -281,7 +285,12 @@ MEMBERS: dict[str, Member] = {
     "mlp": Member(partial(fit_network_member, loss="ap"), NetworkMember.from_bytes, ".pt", _COSTS["mlp"], serial=True),
     "linear_ce": Member(partial(_fit_linear, loss="ce"), LinearMember.from_bytes, ".npz", _COSTS["linear_ce"]),
     "mlp_ce": Member(
-        partial(fit_network_member, loss="ce"), NetworkMember.from_bytes, ".pt", _COSTS["mlp_ce"], serial=True
+        partial(fit_network_member, loss="ce"),
+        NetworkMember.from_bytes,
+        ".pt",
+        _COSTS["mlp_ce"],
+        serial=True,
+        beside="mlp",
     ),
 }
 """Members for tables by name."""
@@ -303,20 +312,68 @@ MOLECULE_MEMBERS: dict[str, Member] = {
         partial(fit_network_member, loss="ce", design=GRAPH_NETWORK),
         _read_graph_network,
         ".pt",
-        # Beside gine, whose first stage it shares.
         Cost(1.0, 1e-3, 0.0, 4500, 2e-4),
         raw=True,
         serial=True,
+        beside="gine",
     ),
 }
 """Members for molecules by name: trees on Morgan counts and properties, and a graph network."""
 
-MEMBERS_BY_KIND: dict[str, dict[str, Member]] = {"table": MEMBERS, "molecules": MOLECULE_MEMBERS}
+
+def image_members(training: ImageTraining, seconds: SecondsPerRow = NO_SECONDS) -> dict[str, Member]:
+    """Return the members for images by name: a network, its cross-entropy twin, and its last layer fitted exactly.
+
+    Args:
+        training: How the networks are built and trained.
+        seconds: Their estimated time, from `ImageTraining.seconds_per_row`; members that are only read need none.
+
+    >>> training = ImageTraining("resnet10", {"width": 16, "stem": "small"}, size=8, anneal=True)
+    >>> members = image_members(training, training.seconds_per_row(1000))
+    >>> list(members), 5 < members["network"].cost.seconds(1000, columns=1) < 20
+    (['network', 'network_ce', 'head'], True)
+    """
+    design = training.design()
+    network = Member(
+        partial(fit_network_member, loss="ap", design=design),
+        partial(NetworkMember.from_bytes, design=design),
+        ".pt",
+        Cost(1.0, seconds.first + seconds.second + seconds.scoring, 0.0),
+        raw=True,
+        serial=True,
+        refit=False,
+    )
+    return {
+        "network": network,
+        "network_ce": replace(
+            network,
+            fit=partial(fit_network_member, loss="ce", design=design),
+            cost=Cost(0.5, seconds.second + seconds.scoring, 0.0),
+            beside="network",
+        ),
+        "head": replace(
+            network,
+            fit=partial(fit_head, design=design),
+            # Embeddings, and a linear fit of a few hundred columns.
+            cost=Cost(0.5, 2 * seconds.scoring + 2e-4, 0.0),
+            beside="network",
+        ),
+    }
+
+
+IMAGE_MEMBERS: dict[str, Member] = image_members(ImageTraining())
+"""Members for images by name; to read saved ones: a training makes its own by `image_members`."""
+
+MEMBERS_BY_KIND: dict[str, dict[str, Member]] = {
+    "table": MEMBERS,
+    "molecules": MOLECULE_MEMBERS,
+    "images": IMAGE_MEMBERS,
+}
 """Members by name, by kind of data."""
 MEMBER_NAMES: tuple[str, ...] = tuple(dict.fromkeys(name for table in MEMBERS_BY_KIND.values() for name in table))
 """Names of all members."""
 
-LOSS_PAIRS = (("linear", "linear_ce"), ("mlp", "mlp_ce"), ("gine", "gine_ce"))
+LOSS_PAIRS = (("linear", "linear_ce"), ("mlp", "mlp_ce"), ("gine", "gine_ce"), ("network", "network_ce"))
 """Members that differ in their loss only: average precision against cross-entropy."""
 
 
@@ -342,7 +399,9 @@ def _at_best(name: str, member: Member) -> Member:
     )
 
 
-def find_members(members: Any, *, effort: str = "standard", kind: str = "table") -> dict[str, Member]:
+def find_members(
+    members: Any, *, effort: str = "standard", kind: str = "table", table: Mapping[str, Member] | None = None
+) -> dict[str, Member]:
     """Return members by name.
 
     Args:
@@ -350,12 +409,14 @@ def find_members(members: Any, *, effort: str = "standard", kind: str = "table")
         effort: One of `EFFORTS`. With "best", forests have 400 trees instead of 100, and gradient boosting and
             networks are the mean of three seeds.
         kind: The kind of data, a key of `MEMBERS_BY_KIND`.
+        table: Members by name instead of those of the kind, such as `image_members` makes them.
 
     Raises:
         ValueError: An unknown name, one twice, or none at all.
     """
     validation.choice("effort", effort, EFFORTS)
-    table = MEMBERS_BY_KIND[validation.choice("kind", kind, MEMBERS_BY_KIND)]
+    kind = validation.choice("kind", kind, MEMBERS_BY_KIND)
+    table = MEMBERS_BY_KIND[kind] if table is None else table
     found: dict[str, Member] = {}
     for entry in table if members is None else members:
         if isinstance(entry, tuple):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,11 +19,13 @@ from torch.utils.data import TensorDataset
 
 from apmax.committee.features import Matrix
 from apmax.committee.fold_data import FoldData
+from apmax.committee.linear import column_moments, fit_linear
 from apmax.committee.network import feasible_stage, relative_weights
 from apmax.models.graphs import GRAPH_MODELS
 from apmax.models.tables import build_table_model
-from apmax.train import Data, Run, Stage, fit, predict, sized_recipe, table_recipe
+from apmax.train import Data, Run, Stage, embed, fit, predict, sized_recipe, table_recipe
 from apmax.train.selection import smooth_values
+from apmax.train.weights import last_linear
 
 _Array = NDArray[np.float64]
 _RowNumbers = NDArray[np.int64]
@@ -34,29 +38,60 @@ class NetworkDesign:
 
     Attributes:
         name: Of the network and its training.
-        build: Returns a new network for columns of these sizes, begun at the share of positives if that is given.
+        architecture: Returns what the networks of a fold are built from, as plain values that are saved with them.
+        build: Returns a new network of an architecture, begun at the share of positives if that is given.
         stages: Returns the two stages for a number of rows and of positives.
         dataset: Returns rows in the form that the member scores as a torch data set.
         take: Returns some of the rows.
         rows: Returns the rows of a fold in the form that the member scores.
-        batch_size: Rows that are scored at a time.
+        batch_size: Returns how many of the rows are scored at a time.
+        augmented: Returns a data set as it is trained on, changed at random by a seed.
+        selects: Whether held-out rows select the epoch; otherwise networks learn from all rows, to the last epoch.
+        accelerator: As in Lightning Fabric; "auto" trains and scores on a GPU if there is one.
+        begin: Changes a new network before it is trained, such as to pretrained weights; None for nothing.
     """
 
     name: str
-    build: Callable[[Sequence[int], float | None], nn.Module]
+    architecture: Callable[[FoldData], Mapping[str, Any]]
+    build: Callable[[Mapping[str, Any], float | None], nn.Module]
     stages: Callable[[int, int], tuple[Stage, ...]]
     dataset: Callable[[Any], Any]
     take: Callable[[Any, _RowNumbers], Any]
     rows: Callable[[FoldData], Any]
-    batch_size: int
+    batch_size: Callable[[Any], int]
+    augmented: Callable[[Any, int], Any]
+    selects: bool = True
+    accelerator: str = "cpu"
+    begin: Callable[[Any], Any] | None = None
+
+    def placed(self, network: nn.Module) -> nn.Module:
+        """Return the network on the device that it scores on."""
+        return network.to("cuda") if self.accelerator == "auto" and torch.cuda.is_available() else network
 
 
 def _matrix_of(data: FoldData) -> Matrix:
     return data.matrix
 
 
-def _molecules_of(data: FoldData) -> Any:
+def original_rows(data: FoldData) -> Any:
+    """Return the rows of a fold in their original form."""
     return data.rows
+
+
+def _column_sizes(data: FoldData) -> Mapping[str, Any]:
+    return {"sizes": [int(size) for size in data.sizes]}
+
+
+def _no_options(data: FoldData) -> Mapping[str, Any]:  # noqa: ARG001 - always the same network
+    return {}
+
+
+def _matrix_batch(matrix: Matrix) -> int:  # noqa: ARG001 - of any size
+    return 8192
+
+
+def _graph_batch(molecules: Any) -> int:  # noqa: ARG001 - of any size
+    return 1024
 
 
 def _matrix_rows(matrix: Matrix, rows: _RowNumbers) -> Matrix:
@@ -67,19 +102,21 @@ def _matrix_dataset(matrix: Matrix) -> TensorDataset:
     return TensorDataset(torch.from_numpy(np.ascontiguousarray(matrix)))
 
 
-def _build_perceptron(sizes: Sequence[int], prior: float | None) -> nn.Module:
-    return build_table_model("mlp", sizes, prior=prior)
+def _build_perceptron(architecture: Mapping[str, Any], prior: float | None) -> nn.Module:
+    return build_table_model("mlp", [int(size) for size in architecture["sizes"]], prior=prior)
 
 
-def _subset(dataset: Any, rows: _RowNumbers) -> Any:
+def subset(dataset: Any, rows: _RowNumbers) -> Any:
+    """Return some rows of a data set of molecules or images."""
     return dataset.subset(rows)
 
 
-def _same(dataset: Any) -> Any:
+def unchanged(dataset: Any, seed: int = 0) -> Any:  # noqa: ARG001 - nothing is random
+    """Return the data set."""
     return dataset
 
 
-def _build_graph_network(sizes: Sequence[int], prior: float | None) -> nn.Module:  # noqa: ARG001 - it reads graphs
+def _build_graph_network(architecture: Mapping[str, Any], prior: float | None) -> nn.Module:  # noqa: ARG001
     return GRAPH_MODELS["gine"](_GRAPH_WIDTH, 1)
 
 
@@ -92,38 +129,53 @@ _GRAPH_WIDTH = 64
 _GRAPH_STEPS, _GRAPH_JOINT_STEPS = 6000, 1000
 PERCEPTRON = NetworkDesign(
     "mlp",
+    _column_sizes,
     _build_perceptron,
     partial(table_recipe, averaged=True),
     _matrix_dataset,
     _matrix_rows,
     _matrix_of,
-    batch_size=8192,
+    _matrix_batch,
+    unchanged,
 )
 """Two hidden layers on the encoded columns; the folds' networks are averaged."""
 GRAPH_NETWORK = NetworkDesign(
-    "gine", _build_graph_network, _graph_stages, _same, _subset, _molecules_of, batch_size=1024
+    "gine", _no_options, _build_graph_network, _graph_stages, unchanged, subset, original_rows, _graph_batch, unchanged
 )
 """GINE on molecular graphs, which reads a `MoleculeDataset`."""
+# A large network takes all cores for a batch: several at a time would be no faster and take more memory.
+_SCORING = threading.Lock()
 
 
 @dataclass(frozen=True)
 class NetworkMember:
-    """A network of the trainer."""
+    """A network of the trainer.
 
-    sizes: tuple[int, ...]
+    Attributes:
+        architecture: What it was built from.
+        network: The network.
+        rounds: Numbers of epochs of its stages.
+        design: How it is built and what it reads.
+    """
+
+    architecture: Mapping[str, Any]
     network: nn.Module
     rounds: tuple[int, ...] = ()
     design: NetworkDesign = PERCEPTRON
 
     def score(self, rows: Any) -> _Array:
         """Return the network's scores."""
-        scores = predict(self.network, self.design.dataset(rows), batch_size=self.design.batch_size)
+        design = self.design
+        with _SCORING if design.accelerator == "auto" else nullcontext():
+            network = design.placed(self.network)
+            scores = predict(network, design.dataset(rows), batch_size=design.batch_size(rows))
         return scores.double().numpy()
 
     def to_bytes(self) -> bytes:
-        """Return sizes and weights, for `torch.load(weights_only=True)`."""
+        """Return architecture and weights, for `torch.load(weights_only=True)`."""
         buffer = io.BytesIO()
-        content = {"sizes": list(self.sizes), "rounds": list(self.rounds), "weights": self.network.state_dict()}
+        weights = {name: value.cpu() for name, value in self.network.state_dict().items()}
+        content = {"architecture": dict(self.architecture), "rounds": list(self.rounds), "weights": weights}
         torch.save(content, buffer)
         return buffer.getvalue()
 
@@ -136,12 +188,19 @@ class NetworkMember:
         """
         try:
             saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-            sizes, rounds = (tuple(int(value) for value in saved[name]) for name in ("sizes", "rounds"))
-            network = design.build(sizes, None)
+            architecture, rounds = dict(saved["architecture"]), tuple(int(value) for value in saved["rounds"])
+            # Shapes first, which take no memory: an architecture of unknown origin may ask for any amount of it.
+            with torch.device("meta"):
+                expected = design.build(architecture, None).state_dict()
+            if {name: value.shape for name, value in saved["weights"].items()} != {
+                name: value.shape for name, value in expected.items()
+            }:
+                raise ValueError(f"its weights are not those of the architecture {architecture}")
+            network = design.build(architecture, None)
             network.load_state_dict(saved["weights"])
         except Exception as error:  # what torch raises for foreign bytes depends on the first of them
             raise ValueError(f"not a network member: {str(error).splitlines()[:1]}") from None
-        return NetworkMember(sizes, network.eval(), rounds, design)
+        return NetworkMember(architecture, network.eval(), rounds, design)
 
 
 class _TrainedStage(NamedTuple):
@@ -154,32 +213,62 @@ class _TrainedStage(NamedTuple):
 
 def fit_network_member(data: FoldData, *, loss: str, design: NetworkDesign = PERCEPTRON) -> NetworkMember:
     """Fit a network: cross-entropy first, which the members of both losses share, then the loss ("ap" or "ce")."""
-    key = (design.name, data.seed, data.rounds and data.rounds[0])
-    if key not in data.shared:
-        data.shared[key] = _train_stage(data, design, _new_network(data, design), 0)
-    start: _TrainedStage = data.shared[key]
+    start = _first_stage(data, design)
     # The same number of epochs for both losses, so that the verdict compares losses and not the length of training.
     end = _train_stage(data, design, copy.deepcopy(start.network), 1, loss={"ce": 1.0} if loss == "ce" else None)
     best, rounds = (start, (start.epoch, 0)) if start.value >= end.value else (end, (start.epoch, end.epoch))
-    return NetworkMember(tuple(data.sizes), copy.deepcopy(best.network), data.rounds or rounds, design)
+    return NetworkMember(design.architecture(data), copy.deepcopy(best.network), data.rounds or rounds, design)
 
 
-def _training_rows(data: FoldData) -> _RowNumbers:
-    return np.arange(len(data.labels)) if data.rounds is not None or data.stopping is None else data.stopping[0]
+def fit_head(data: FoldData, *, design: NetworkDesign) -> NetworkMember:
+    """Fit the last layer of the cross-entropy network by exact average precision over all rows of the fold.
+
+    The network of the first stage is that of the other members; what its last layer reads is computed once.
+    """
+    start, rows = _first_stage(data, design), design.rows(data)
+    # Not in the cache folder: no other fit has these weights.
+    network = design.placed(copy.deepcopy(start.network))
+    features = embed(network, design.dataset(rows), batch_size=design.batch_size(rows)).double().numpy()
+    moments = column_moments(features, data.sample_weight)
+    weight = fit_linear(features, data.labels, data.sample_weight, moments, loss="ap").weight * moments.inverse
+    head = last_linear(network.cpu())
+    with torch.no_grad():
+        head.weight.copy_(torch.from_numpy(weight)[None])
+        if head.bias is not None:
+            head.bias.fill_(float(-moments.mean @ weight))
+    return NetworkMember(design.architecture(data), network, data.rounds or (start.epoch,), design)
+
+
+def _first_stage(data: FoldData, design: NetworkDesign) -> _TrainedStage:
+    """Return the cross-entropy network of a fold, which several members begin from."""
+    key = (design.name, data.seed, data.rounds and data.rounds[0])
+    if key not in data.shared:
+        data.shared[key] = _train_stage(data, design, _new_network(data, design), 0)
+    found: _TrainedStage = data.shared[key]
+    return found
+
+
+def _training_rows(data: FoldData, design: NetworkDesign) -> _RowNumbers:
+    if data.rounds is not None or data.stopping is None or not design.selects:
+        return np.arange(len(data.labels))
+    return data.stopping[0]
 
 
 def _new_network(data: FoldData, design: NetworkDesign) -> nn.Module:
-    train = _training_rows(data)
+    train = _training_rows(data, design)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(data.seed)
-        return design.build(data.sizes, data.labels[train].sum() / len(train))
+        network = design.build(design.architecture(data), data.labels[train].sum() / len(train))
+    if design.begin is not None:
+        design.begin(network)
+    return network
 
 
 def _train_stage(
     data: FoldData, design: NetworkDesign, network: nn.Module, number: int, loss: dict[str, float] | None = None
 ) -> _TrainedStage:
     """Train a stage of the recipe; validation selects the epoch, or the number of rounds is fixed."""
-    train, every = _training_rows(data), design.rows(data)
+    train, every = _training_rows(data, design), design.rows(data)
     labels = torch.from_numpy(data.labels).float()
     positives = int(data.labels[train].sum())
     stage = design.stages(len(train), positives)[number]
@@ -188,24 +277,26 @@ def _train_stage(
     if fixed == 0:
         return _TrainedStage(network, 0, -np.inf)
     held_out: dict[str, Any] = {}
-    if fixed is None:
+    if fixed is not None:
+        # Without a validation split the last epoch is taken.
+        stage = replace(stage, epochs=fixed, patience=None)
+    elif design.selects:
         valid = train if data.stopping is None else data.stopping[1]
         held_out = {
             "valid": design.dataset(design.take(every, valid)),
             "valid_labels": labels[valid],
             "valid_sample_weight": relative_weights(data.sample_weight[valid]),
         }
-    else:
-        # Without a validation split the last epoch is taken.
-        stage = replace(stage, epochs=fixed, patience=None)
+    # Another seed for the second stage: its batches are not those of the first.
+    seed = data.seed + _STAGE_SEED * number
     rows = Data(
-        design.dataset(design.take(every, train)),
+        design.augmented(design.dataset(design.take(every, train)), seed),
         labels=labels[train],
         sample_weight=relative_weights(data.sample_weight[train]),
         **held_out,
     )
-    # Another seed for the second stage: its batches are not those of the first.
-    run = Run(stages=(stage,), seed=data.seed + _STAGE_SEED * number, accelerator="cpu")
+    run = Run(stages=(stage,), seed=seed, accelerator=design.accelerator)
+    run = replace(run, eval_batch_size=min(run.eval_batch_size, design.batch_size(every)))
     found = fit(network, rows, run)
     values = smooth_values([record.valid.ap for record in found.records if record.valid is not None], stage.smooth)
     best = max(values, default=float(number))

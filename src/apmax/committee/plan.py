@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from apmax import validation
-from apmax.committee.members import EFFORTS, LOSS_PAIRS, MEMBERS_BY_KIND, find_members
+from apmax.committee.members import EFFORTS, LOSS_PAIRS, MEMBERS_BY_KIND, Member, find_members
 from apmax.committee.tasks import serial_lanes
 
 MOST_FOLDS: dict[str, int] = {"quick": 1, "standard": 5, "best": 10}
 """The largest number of folds by effort; 1 is a single split."""
-_QUICK_MEMBERS = ("gbdt",)
 # Blend, intervals and calibration: a fixed part, and one per score.
 _BLEND_SECONDS, _BLEND_SECONDS_PER_SCORE = 0.5, 1.2e-5
 
@@ -88,13 +87,14 @@ def plan_committee(
     seed: int = 0,
     kind: str = "table",
     targets: int = 1,
+    table: Mapping[str, Member] | None = None,
 ) -> CommitteePlan:
     """Return the members and folds to fit, and an estimate of the time.
 
-    "quick" is gradient boosting alone on one split, "standard" all members of the kind of data on up to 5 folds,
-    "best" the same with up to 10 folds and more trees or averaged seeds in each member. A time limit cuts the plan,
-    never the run: fewer folds, then fewer members (cross-entropy twins of the verdict first, then the most expensive),
-    at last "quick".
+    "quick" is the first member of the kind of data (gradient boosting, for images the network) alone on one split,
+    "standard" all members on up to 5 folds, "best" the same with up to 10 folds and more trees or averaged seeds in
+    each member. A time limit cuts the plan, never the run: fewer folds, then fewer members (cross-entropy twins of the
+    verdict first, then those that share another's first stage, then the most expensive), at last "quick".
 
     Args:
         rows: Number of training rows.
@@ -108,6 +108,7 @@ def plan_committee(
         seed: Of folds, members and blend.
         kind: The kind of data, a key of `MEMBERS_BY_KIND`.
         targets: Number of targets, each of which has a committee.
+        table: Members by name instead of those of the kind, as in `find_members`.
 
     Raises:
         ValueError: A wrong argument, or no positives or negatives among the rows.
@@ -130,47 +131,53 @@ def plan_committee(
         raise ValueError(f"positives must be fewer than the {rows} rows, got {positives}")
     if time_limit is not None:
         validation.interval("time_limit", time_limit, 0.0, closed="neither")
-    names = tuple(find_members(members, kind=kind))
-    table = _Table(rows, columns, n_jobs, kind, targets)
-    quick = _QUICK_MEMBERS if members is None else names
+    every = MEMBERS_BY_KIND[kind] if table is None else table
+    names = tuple(find_members(members, table=every))
+    size = _Size(rows, columns, n_jobs, every, targets)
+    quick = names[:1] if members is None else names
     notes: list[str] = []
     if effort != "quick" and possible_folds < 2:
         count = f"{possible_folds} fold" + ("s" if possible_folds != 1 else "")
         notes.append(f"quick instead of {effort}: the rows allow {count}, cross-fitting needs 2")
         effort = "quick"
     planned = (effort, quick if effort == "quick" else names, max(1, min(MOST_FOLDS[effort], possible_folds)))
-    if time_limit is not None and table.seconds(*planned) > time_limit:
-        planned, cut = _cut(planned, quick[:1] if members is None else _cheapest(names, table), table, time_limit)
+    if time_limit is not None and size.seconds(*planned) > time_limit:
+        planned, cut = _cut(planned, quick if members is None else _cheapest(names, size), size, time_limit)
         notes += cut
     effort, names, folds = planned
-    return CommitteePlan(effort, names, folds, round(table.seconds(effort, names, folds), 1), tuple(notes), seed)
+    return CommitteePlan(effort, names, folds, round(size.seconds(effort, names, folds), 1), tuple(notes), seed)
 
 
 @dataclass(frozen=True)
-class _Table:
-    """Size and kind of a table, number of targets and of processes."""
+class _Size:
+    """Numbers of rows, columns, processes and targets, and the members by name."""
 
     rows: int
     columns: int
     n_jobs: int
-    kind: str
+    table: Mapping[str, Member]
     targets: int
 
     def member_seconds(self, name: str, effort: str, folds: int) -> float:
-        """Return the estimated time of a member on one fold."""
+        """Return the estimated time of a member on one fold, without that of a first stage of another member."""
         rows = self.rows if folds == 1 else self.rows * (1 - 1 / folds)
-        return find_members([name], effort=effort, kind=self.kind)[name].cost.seconds(rows, self.columns)
+        return find_members([name], effort=effort, table=self.table)[name].cost.seconds(rows, self.columns)
 
     def seconds(self, effort: str, names: Sequence[str], folds: int) -> float:
         """Return the estimated wall-clock time of a plan."""
-        members = find_members(names, effort=effort, kind=self.kind)
         single = {name: self.member_seconds(name, effort, folds) for name in names}
-        serial = sum(seconds for name, seconds in single.items() if members[name].serial) * folds
-        # Whole tasks are shared out; the last one may run alone. Networks do not share the threads of one process.
+        for owner in {self.table[name].beside for name in names} - {"", *names}:
+            # Its first stage is needed all the same, by the first of those that share it.
+            sharing = next(name for name in names if self.table[name].beside == owner)
+            single[sharing] += self.member_seconds(owner, effort, folds)
+        serial = {name: seconds for name, seconds in single.items() if self.table[name].serial}
+        lanes = serial_lanes(self.n_jobs, alone=len(serial) == len(single))
+        # Whole tasks are shared out; the last one may run alone. Networks do not share the threads of one process, and
+        # those of a fold are fitted one after the other.
         work = max(
             sum(single.values()) * folds / self.n_jobs,
             max(single.values()) * math.ceil(folds / self.n_jobs),
-            serial / serial_lanes(self.n_jobs),
+            sum(serial.values()) * math.ceil(folds / lanes),
         )
         return (work + _BLEND_SECONDS + _BLEND_SECONDS_PER_SCORE * self.rows * len(names)) * self.targets
 
@@ -178,14 +185,14 @@ class _Table:
 _Planned = tuple[str, tuple[str, ...], int]
 
 
-def _cheapest(names: tuple[str, ...], table: _Table) -> tuple[str, ...]:
-    return (min(names, key=lambda name: table.member_seconds(name, "quick", 1)),)
+def _cheapest(names: tuple[str, ...], size: _Size) -> tuple[str, ...]:
+    return (min(names, key=lambda name: size.member_seconds(name, "quick", 1)),)
 
 
-def _cut(planned: _Planned, quick: tuple[str, ...], table: _Table, limit: float) -> tuple[_Planned, list[str]]:
+def _cut(planned: _Planned, quick: tuple[str, ...], size: _Size, limit: float) -> tuple[_Planned, list[str]]:
     """Return the largest plan within the limit, and what was cut."""
-    for effort, names, folds in _smaller_plans(planned, table):
-        if table.seconds(effort, names, folds) <= limit:
+    for effort, names, folds in _smaller_plans(planned, size):
+        if size.seconds(effort, names, folds) <= limit:
             notes = []
             if effort != planned[0]:
                 notes.append(f"time_limit {limit:g} s: {effort} instead of {planned[0]}")
@@ -197,13 +204,13 @@ def _cut(planned: _Planned, quick: tuple[str, ...], table: _Table, limit: float)
             return (effort, names, folds), notes
     smallest = ("quick", quick, 1)
     notes = [] if planned == smallest else [f"time_limit {limit:g} s: {quick[0]} alone on one split"]
-    seconds = table.seconds(*smallest)
+    seconds = size.seconds(*smallest)
     if seconds > limit:
         notes.append(f"time_limit {limit:g} s: even the smallest plan is estimated to take {seconds:.0f} s")
     return smallest, notes
 
 
-def _smaller_plans(planned: _Planned, table: _Table) -> Iterator[_Planned]:
+def _smaller_plans(planned: _Planned, size: _Size) -> Iterator[_Planned]:
     """Yield smaller and smaller plans of two folds or more."""
     effort, names, most = planned
     if effort == "quick":
@@ -215,11 +222,12 @@ def _smaller_plans(planned: _Planned, table: _Table) -> Iterator[_Planned]:
     while names:
         for folds in range(most, 1, -1):
             yield effort, names, folds
-        names = _without_dearest(names, table)
+        names = _without_dearest(names, size)
 
 
-def _without_dearest(names: tuple[str, ...], table: _Table) -> tuple[str, ...]:
-    """Return the members without the most expensive cross-entropy twin or, where there is none, member."""
+def _without_dearest(names: tuple[str, ...], size: _Size) -> tuple[str, ...]:
+    """Return the members without the most expensive of the twins, or of those beside another one, or of all."""
     twins = [ce for ap, ce in LOSS_PAIRS if ap in names and ce in names]
-    dearest = max(twins or names, key=lambda name: table.member_seconds(name, "standard", 2))
+    beside = [name for name in names if size.table[name].beside in names]
+    dearest = max(twins or beside or names, key=lambda name: size.member_seconds(name, "standard", 2))
     return tuple(name for name in names if name != dearest)

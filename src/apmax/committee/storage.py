@@ -37,7 +37,7 @@ from apmax.train import PlattCurve, nan_to_none
 _T = TypeVar("_T")
 COMMITTEE_KIND = "committee"
 CONTENT_FILE = "committee.json"
-_VERSION = 1
+_VERSION = 2
 
 
 def save_result(folder: Path, result: FitResult, member: Member) -> None:

@@ -126,7 +126,8 @@ def run_tasks(
 
     Members are fitted in threads of this process, which share the rows: LightGBM, forests and linear algebra compute
     outside of Python's lock. Members that do not (`Member.serial`: networks) are fitted one after the other beside
-    them or, with more than two jobs, in processes of their own for half of the jobs.
+    them or, with more than two jobs, in processes of their own for half of the jobs; where there are no others, in as
+    many processes as there are jobs. A process fits all of these members of a fold, which share their first stage.
 
     Args:
         tasks: What to fit.
@@ -155,8 +156,18 @@ def run_tasks(
             yield result
 
 
-def serial_lanes(n_jobs: int) -> int:
-    """Return how many of the jobs can fit members at the same time that threads do not speed up."""
+def serial_lanes(n_jobs: int, *, alone: bool = False) -> int:
+    """Return how many of the jobs can fit members at the same time that threads do not speed up.
+
+    Args:
+        n_jobs: Number of jobs.
+        alone: Whether there are no other members; then all jobs are theirs, unless a GPU fits one after the other.
+
+    >>> [serial_lanes(jobs) for jobs in (1, 2, 4)]
+    [1, 1, 2]
+    """
+    if alone:
+        return 1 if torch.cuda.is_available() else n_jobs
     return 1 if n_jobs <= _MOST_JOBS_WITHOUT_PROCESSES else n_jobs // 2
 
 
@@ -172,6 +183,10 @@ def fit_task(task: FitTask, member: Member, data: FoldData, held_out: Any) -> Fi
     if not np.isfinite(scores).all():
         raise ValueError(f"member {task.name!r} gave a score that is not finite in fold {task.fold + 1}")
     return FitResult(task, model, scores, time.monotonic() - started)
+
+
+def _fit_in_turn(fits: Sequence[tuple[FitTask, Member, FoldData, Any]]) -> list[FitResult]:
+    return [fit_task(*each) for each in fits]
 
 
 @contextmanager
@@ -200,7 +215,8 @@ def _run_in_threads(
     lock = threading.Lock()
     results = queue.SimpleQueue[FitResult | BaseException]()
     stopped = threading.Event()
-    processes = 0 if n_jobs <= _MOST_JOBS_WITHOUT_PROCESSES else min(serial_lanes(n_jobs), len(serial))
+    chains = [[task for task in serial if task.fold == fold] for fold in dict.fromkeys(task.fold for task in serial)]
+    processes = min(serial_lanes(n_jobs, alone=not free), len(chains))
 
     def take_free() -> Iterator[FitResult]:
         while True:
@@ -216,12 +232,18 @@ def _run_in_threads(
         else:
             joblib = extras.load("joblib", "sklearn")
             fixed = rounds or {}
-            yield from joblib.Parallel(n_jobs=processes, return_as="generator_unordered")(
-                joblib.delayed(fit_task)(
-                    task, members[task.name], *folds[task.fold].data(members[task.name], fixed.get(task.name), 1)
-                )
-                for task in serial
+            # One call for a fold: its members share their first stage.
+            fits = (
+                [
+                    (task, members[task.name], *folds[task.fold].data(members[task.name], fixed.get(task.name), 1))
+                    for task in chain
+                ]
+                for chain in chains
             )
+            for results_of_fold in joblib.Parallel(n_jobs=processes, return_as="generator_unordered")(
+                joblib.delayed(_fit_in_turn)(fit) for fit in fits
+            ):
+                yield from results_of_fold
         yield from take_free()
 
     def work(source: Callable[[], Iterator[FitResult]]) -> None:

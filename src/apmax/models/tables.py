@@ -36,7 +36,7 @@ class OneHot(nn.Module):
         codes = [column for column, size in enumerate(self.sizes) if size]
         starts = torch.tensor([0] + [self.sizes[column] for column in codes]).cumsum(0)
         self.num_numbers = len(self.sizes) - len(codes)
-        self.width = self.num_numbers + int(starts[-1])
+        self.width = self.num_numbers + sum(self.sizes)
         numbers = [column for column, size in enumerate(self.sizes) if not size]
         # Not saved: the sizes determine them.
         self.register_buffer("starts", starts[:-1], persistent=False)

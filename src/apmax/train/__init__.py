@@ -28,7 +28,7 @@ from apmax.train.display import format_record
 from apmax.train.embedding import embed
 from apmax.train.errors import CheckpointError, DivergedError, NotWrittenError, Terminated
 from apmax.train.loop import epochs
-from apmax.train.recipes import MINED_STAGE, RECIPES, mined_stage, sized_recipe, table_recipe
+from apmax.train.recipes import MINED_STAGE, RECIPES, image_recipe, mined_stage, sized_recipe, table_recipe
 from apmax.train.records import EpochMetrics, Record, compute_metrics, nan_to_none
 from apmax.train.run_directory import read_records
 from apmax.train.scoring import predict
@@ -76,6 +76,7 @@ __all__ = [
     "fit_platt",
     "format_record",
     "format_toml",
+    "image_recipe",
     "is_first_process",
     "load_checkpoint",
     "mined_stage",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from apmax.committee import (
     Committee,
     CommitteePlan,
     Leaderboard,
+    Member,
     TrainingRows,
     find_members,
     fit_committee,
@@ -23,7 +25,6 @@ from apmax.committee import (
     save_result,
     write_committee,
 )
-from apmax.committee.plan import MOST_FOLDS
 from apmax.data import one_column
 from apmax.data.caching import worker_processes
 from apmax.data.splits import RowNumbers
@@ -33,7 +34,8 @@ from apmax.train.display import format_duration
 from apmax.train.run_directory import data_fingerprint
 from apmax.validation import plural
 from apmax.workflows.committee_progress import CommitteeProgress
-from apmax.workflows.data_types import RowReport, encode_rows
+from apmax.workflows.contact_sheets import draw_contact_sheets
+from apmax.workflows.data_types import LabelledRows, RowReport, data_type_of, encode_rows
 from apmax.workflows.evaluation import evaluate_targets
 from apmax.workflows.job import CommitteeConfig, CommitteeJob, job_from_toml
 from apmax.workflows.job_result import JobResult, Notify
@@ -63,6 +65,7 @@ def train_committee(
         ValueError: Data or settings are wrong, or differ from those of the training to continue.
     """
     before = None if started is None else _read_started(started)
+    weights = _check_weights(job)  # before data are read, which may take long
     prepared = prepare_committee_rows(job.data, seed=job.committee.seed)
     job = CommitteeJob(prepared.data_type.config, job.committee)
     fingerprint = _data_fingerprint(prepared)
@@ -74,15 +77,28 @@ def train_committee(
     # Before anything is written: the rows may not allow even one split.
     folds = _shared_folds(prepared, job, plan)
     if notify is not None:
-        notify([*prepared.facts, *plan_lines(plan)], prepared.warnings)
+        notify([*prepared.facts, *weights, *plan_lines(plan)], prepared.warnings)
     if before is None:
         content = json.dumps({"plan": plan.to_table(), "data": fingerprint}, indent=1) + "\n"
         save_job(folder, job, prepared.encoder, prepared.targets, plan=content.encode())
         if prepared.unreadable:
             write_table(folder / "unreadable.csv", unreadable_table(prepared.unreadable))
-    targets = _target_rows(prepared, folds, plan)
-    committees = [_fit(target, plan, job.data.kind, folder, progress=progress) for target in targets]
+    targets = _target_rows(prepared, folds, plan, job.committee.pretrained)
+    committees = [_fit(target, plan, folder, progress=progress) for target in targets]
     return _finish(job, targets, committees, prepared, folder)
+
+
+def _check_weights(job: CommitteeJob) -> list[str]:
+    """Return a line about the weights that networks begin with, if they are to.
+
+    Raises:
+        ValueError: Weights of another network, or none.
+    """
+    path, data_type = job.committee.pretrained, data_type_of(job.data)
+    if path is None:
+        return []
+    network = data_type.build_model(data_type.fit_encoder(None, ()), next(iter(data_type.models)), {})
+    return [f"networks begin with {data_type.load_weights(network, path)}"]
 
 
 def plan_lines(plan: CommitteePlan) -> list[str]:
@@ -109,6 +125,7 @@ class _TargetRows:
         places: (n,) their places among all rows.
         rows: The rows.
         folds: (training, held-out) rows of each fold, as positions in `rows`.
+        members: The members by name.
     """
 
     name: str
@@ -116,6 +133,7 @@ class _TargetRows:
     places: RowNumbers
     rows: TrainingRows
     folds: _Folds
+    members: Mapping[str, Member]
 
 
 def _all_rows(prepared: CommitteeRows) -> TrainingRows:
@@ -136,23 +154,32 @@ def _shared_folds(prepared: CommitteeRows, job: CommitteeJob, plan: CommitteePla
     return make_folds(_all_rows(prepared), plan.folds, plan.seed)
 
 
-def _target_rows(prepared: CommitteeRows, folds: _Folds, plan: CommitteePlan) -> list[_TargetRows]:
+def _target_rows(
+    prepared: CommitteeRows, folds: _Folds, plan: CommitteePlan, pretrained: str | None
+) -> list[_TargetRows]:
     """Return the labelled rows of each target, with their part of the shared folds."""
     names = prepared.targets.names
-    every = _all_rows(prepared)
+    every, data_type = _all_rows(prepared), prepared.data_type
+
+    def members(rows: LabelledRows) -> dict[str, Member]:
+        table = data_type.committee_members(rows, pretrained=pretrained)
+        return find_members(plan.members, effort=plan.effort, table=table)
+
     if len(names) == 1:
-        return [_TargetRows("", "", np.arange(len(every.labels)), every, folds)]
+        return [_TargetRows("", "", np.arange(len(every.labels)), every, folds, members(prepared.rows))]
     found = []
     for name, folder, labels in zip(names, committee_folders(len(names)), prepared.rows.labels.T, strict=True):
         places = np.flatnonzero(~np.isnan(labels))
+        labelled = replace(prepared.rows.take(places), labels=labels[places])
         rows = TrainingRows(
-            prepared.data_type.committee_features(prepared.rows.take(places)),
+            data_type.committee_features(labelled),
             labels[places].astype(np.float64),
             every.sample_weight[places],
             groups=None if every.groups is None else every.groups[places],
             times=None if every.times is None else every.times[places],
         )
-        found.append(_TargetRows(name, folder, places, rows, _labelled_folds(rows, folds, places, plan)))
+        own = _labelled_folds(rows, folds, places, plan)
+        found.append(_TargetRows(name, folder, places, rows, own, members(labelled)))
     return found
 
 
@@ -169,8 +196,9 @@ def _labelled_folds(rows: TrainingRows, folds: _Folds, places: RowNumbers, plan:
 
 def _make_plan(job: CommitteeJob, prepared: CommitteeRows) -> CommitteePlan:
     config, rows = job.committee, _all_rows(prepared)
+    most = prepared.data_type.committee_folds(config.effort)
     try:
-        possible = len(make_folds(rows, MOST_FOLDS[config.effort], config.seed)) if config.effort != "quick" else 1
+        possible = len(make_folds(rows, most, config.seed)) if config.effort != "quick" else 1
     except ValueError:
         possible = 1
     return plan_committee(
@@ -185,12 +213,12 @@ def _make_plan(job: CommitteeJob, prepared: CommitteeRows) -> CommitteePlan:
         seed=config.seed,
         kind=job.data.kind,
         targets=len(prepared.targets.each),
+        table=prepared.data_type.committee_members(prepared.rows, pretrained=config.pretrained),
     )
 
 
-def _fit(target: _TargetRows, plan: CommitteePlan, kind: str, folder: Path, *, progress: bool) -> Committee:
-    members = find_members(plan.members, effort=plan.effort, kind=kind)
-    own = folder / target.folder
+def _fit(target: _TargetRows, plan: CommitteePlan, folder: Path, *, progress: bool) -> Committee:
+    own, members = folder / target.folder, target.members
     finished = load_results(own, members, len(target.folds))
     with CommitteeProgress(len(target.folds), folder / "log.txt", show=progress, target=target.name) as display:
         return fit_committee(
@@ -224,11 +252,13 @@ def _finish(
             own[name][target.places, number] = scores
     scored = [score_labelled_rows("cross-fitted", rows, blended, own)]
     valid = evaluate_targets(blended, rows.labels, names, rows.sample_weight)
-    test = None
+    test, shown = None, (rows, blended.astype(np.float32), "cross-fitted")
     if prepared.test is not None:
-        scores = model.score_table(prepared.test.table, report)
-        test = evaluate_targets(scores, prepared.test.labels, names, prepared.test.sample_weight)
-        scored.append(score_labelled_rows("test", prepared.test, scores))
+        part = prepared.test
+        scores = model.score_table(part.table, report) if part.dataset is None else model.score_dataset(part.dataset)
+        test = evaluate_targets(scores, part.labels, names, part.sample_weight)
+        scored.append(score_labelled_rows("test", part, scores))
+        shown = part, scores, "test"
     leaderboards = {name: committee.leaderboard for name, committee in zip(names, committees, strict=True)}
     boards = {name: _leaderboard_content(leaderboard) for name, leaderboard in leaderboards.items()}
     content = {
@@ -243,7 +273,17 @@ def _finish(
         for name in write_committee(folder / target.folder, committee)
     ]
     write_manifest(folder, [*files, *save_scored_rows(folder, scored), *job_files(job)], kind=MODEL_KIND)
-    return JobResult(folder, model, valid, test, warnings=report.lines(), scored=scored, leaderboards=leaderboards)
+    sheets = draw_contact_sheets(model, *shown[:2], folder, part=shown[2])
+    return JobResult(
+        folder,
+        model,
+        valid,
+        test,
+        warnings=report.lines(),
+        contact_sheets=sheets,
+        scored=scored,
+        leaderboards=leaderboards,
+    )
 
 
 def _leaderboard_content(leaderboard: Leaderboard) -> dict[str, Any]:
@@ -293,6 +333,9 @@ def _check_same_job(folder: Path, before: _Started, job: CommitteeJob, fingerpri
         "test_share",
         "columns",
         "duplicates",
+        "augment",
+        "mirror",
+        "upside_down",
     )
     named = (*settings, *job.data.fixed_on_resume)
     compared = [

@@ -23,7 +23,7 @@ def draw_contact_sheets(
     Args:
         model: The model that scored them.
         rows: The rows, with their dataset.
-        scores: (rows,) or (rows, targets).
+        scores: (rows,) or (rows, targets); rows without a score are left out.
         folder: Where the pictures go: contact-sheet.png, or contact-sheet-TARGET.png for several targets.
         part: The part of the data, for the title.
     """
@@ -33,13 +33,18 @@ def draw_contact_sheets(
     files = []
     names = model.targets.names
     columns = zip(names, scores.reshape(len(scores), -1).T, rows.labels.reshape(len(scores), -1).T, strict=True)
-    for target, column, labels in columns:
+    for target, scored, marked in columns:
+        # The cross-fitted rows of a committee may have no score: those without a label, or of the earliest times.
+        places = np.flatnonzero(~np.isnan(scored))
+        if not len(places):
+            continue
+        column, labels, files_shown = scored[places], marked[places], rows.dataset.subset(places).names
         known = labels[~np.isnan(labels)]
         shown = labels[best_rows(column.astype(np.float64), COUNT)].astype(np.float64)
         title = f"{part}, {target}: {describe_best(shown, len(labels), float(known.mean()) if len(known) else np.nan)}"
         suffix = "" if len(names) == 1 else "-" + re.sub(r"[^\w.-]+", "_", target)
         files.append(folder / f"contact-sheet{suffix}.png")
-        data_type.draw_contact_sheet(files[-1], rows.dataset.names, column, labels, title)
+        data_type.draw_contact_sheet(files[-1], files_shown, column, labels, title)
     return files
 
 

@@ -62,16 +62,19 @@ class CommitteeConfig(ConfigTable):
     """The committee of a job.
 
     Args:
-        effort: "quick" (gradient boosting on one split), "standard", or "best" (more folds, trees and seeds).
+        effort: "quick" (gradient boosting or, for images, the network on one split), "standard", or "best" (more folds,
+            trees and seeds).
         members: Names of members; empty for those of the effort.
         time_limit: Seconds that the plan may take; None for no limit.
         seed: Seed of all random numbers.
+        pretrained: File of weights that the networks of images begin with.
     """
 
     effort: str = "standard"
     members: tuple[str, ...] = ()
     time_limit: float | None = None
     seed: int = 0
+    pretrained: str | None = None
 
     _floats = ("time_limit",)
     _tuples = ("members",)
@@ -131,22 +134,20 @@ class JobPlan:
         overrides = self.overrides.with_settings(settings or {})
         data_type = data_type_of(data)
         model = _override_model(self.model, overrides) if settings else self.model
-        ensemble = 1
         if model.pretrained is None:
             # Weights of a file need the network that they are of.
             if not self.names_model and "model.name" not in (settings or {}):
                 model = replace(model, name=data_type.default_model(positives))
             model = replace(model, options={**data_type.default_options(model.name, positives), **model.options})
-            ensemble = data_type.default_ensemble(model.name, positives)
         data_type.check_options(model.name, model.options, data_type.find_builder(model.name))
-        stages = data_type.default_stages(rows, positives, model.name, ensemble)
-        return Job(data, model, _build_run(self.run_table, overrides, stages, data_type, ensemble))
+        stages = data_type.default_stages(rows, positives, model.name, pretrained=model.pretrained is not None)
+        return Job(data, model, _build_run(self.run_table, overrides, stages, data_type))
 
 
 def plan_training(
     table: Mapping[str, Any], overrides: Overrides | None = None, folders: Sequence[Path] = ()
 ) -> CommitteeJob | JobPlan:
-    """Return the job of a committee, which is the default where the data type has one, or the plan of one network.
+    """Return the job of a committee, which is the default, or the plan of one network.
 
     Settings of a network (the model, its loss, stages, number of epochs, a validation file, …) ask for one network.
 
@@ -163,16 +164,20 @@ def plan_training(
     data = read_data_config(table, overrides, folders)
     data_type = data_type_of(data)
     given = _sub_table(table, "committee")
-    network = _network_settings(table, overrides, data)
+    network = _network_settings(table, overrides, data_type)
     if given and network:
         raise ValueError(f"{next(iter(given))} and {network[0]} exclude each other: {network[0]} is of one network")
-    if given and not data_type.has_committee:
-        raise ValueError(f"{next(iter(given))}: data of kind {data.kind} are learnt by one network, not by a committee")
-    if network or not data_type.has_committee:
+    if network:
         return plan_job(table, overrides, folders)
     if overrides.seed is not None:
         given["seed"] = overrides.seed
+    if "pretrained" in (weights := _model_table(table, overrides)):
+        given["pretrained"] = weights["pretrained"]
     config = config_from_table(CommitteeConfig, {"seed": table.get("seed", 0), **given}, "committee")
+    if config.pretrained is not None:
+        if not data_type.has_pretrained:
+            raise ValueError(f"pretrained is for networks of images; these data are of kind {data.kind}")
+        config = replace(config, pretrained=str(find_file(config.pretrained, folders)))
     if config.members:
         find_members(config.members, kind=data.kind)
     if data.split == "random":
@@ -181,14 +186,16 @@ def plan_training(
     return CommitteeJob(_with_found_files(data_type.for_committee(config.effort).config, folders), config)
 
 
-def _network_settings(table: Mapping[str, Any], overrides: Overrides, data: DataConfig) -> list[str]:
+def _network_settings(table: Mapping[str, Any], overrides: Overrides, data_type: DataType[Any]) -> list[str]:
     """Return the names of settings that only one network has."""
     named = [name for name in _ONE_NETWORK if getattr(overrides, name) is not None]
-    if "model" in table:
+    # The networks of a committee may begin with weights of a file as well.
+    weights_only = data_type.has_pretrained and set(_model_table(table, overrides)) == {"pretrained"}
+    if "model" in table and not weights_only:
         named.insert(0, "model")
-    if overrides.settings_of("model") or overrides.settings_of("run"):
+    if (overrides.settings_of("model") and not weights_only) or overrides.settings_of("run"):
         named.append("settings")
-    if data.valid is not None:
+    if data_type.config.valid is not None:
         named.append("valid")
     return [*named, *(key for key in table if key not in ("data", "model", "committee", "seed"))]
 
@@ -359,16 +366,12 @@ def _override_model(model: ModelConfig, overrides: Overrides) -> ModelConfig:
 
 
 def _build_run(
-    table: Mapping[str, Any],
-    overrides: Overrides,
-    stages: Sequence[Stage],
-    data_type: DataType[Any],
-    ensemble: int = 1,
+    table: Mapping[str, Any], overrides: Overrides, stages: Sequence[Stage], data_type: DataType[Any]
 ) -> Run:
-    """Return the run of a table; default stages come with the number of networks that they are for."""
+    """Return the run of a table, with these stages where it names none."""
     run = run_from_table(table)
     if "stage" not in table and "recipe" not in table:
-        run = replace(run, stages=tuple(stages), ensemble=run.ensemble if "ensemble" in table else ensemble)
+        run = replace(run, stages=tuple(stages))
     if "eval_batch_size" not in table:
         run = replace(run, eval_batch_size=min(run.eval_batch_size, data_type.scoring_batch_size))
     return run_from_table(override_run(run_to_table(run), overrides))

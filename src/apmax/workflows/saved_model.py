@@ -136,6 +136,17 @@ class SavedModel(ABC):
                 report.add_time("model")
         return scores
 
+    def score_dataset(self, dataset: Any) -> Scores:
+        """Return the scores of rows that were encoded when they were read: molecules and images.
+
+        Raises:
+            ValueError: A score is not finite.
+        """
+        rows = np.arange(len(dataset))
+        scores = self._score_encoded(EncodedRows(dataset, rows), None).astype(np.float32)
+        self._check_finite(scores, rows)
+        return scores.reshape(self._empty(len(rows)).shape)
+
     def probabilities(self, scores: Scores) -> Scores:
         """Return the probabilities of scores, of the same shape; NaN stays NaN.
 
@@ -241,16 +252,6 @@ class SavedNetwork(SavedModel):
     """
 
     network: nn.Module
-
-    def score_dataset(self, dataset: Any) -> Scores:
-        """Return the scores of encoded rows.
-
-        Raises:
-            ValueError: A score is not finite.
-        """
-        scores = self._network_scores(dataset)
-        self._check_finite(scores, np.arange(len(scores)))
-        return scores.reshape(-1) if len(self.targets.each) == 1 else scores
 
     def calibrated(
         self, scores: Scores, labels: Labels, sample_weight: npt.NDArray[np.float64] | None = None

@@ -3,7 +3,7 @@
 from apmax.data.images.augmentation import CIFAR, IMAGENET, LARGE_IMAGES, SMALL_IMAGES, Augment, Normalise
 from apmax.data.images.cifar import cifar10, cifar100
 from apmax.data.images.contact_sheet import best_rows, contact_sheet, contact_sheet_of_files, describe_best
-from apmax.data.images.dataset import ImageDataset, ImageStore
+from apmax.data.images.dataset import ImageDataset, ImageStore, images_at_a_time
 from apmax.data.images.decoding import (
     DECODER_VERSION,
     ENDINGS,
@@ -56,6 +56,7 @@ __all__ = [
     "describe_ignored",
     "ham10000",
     "image_dataset",
+    "images_at_a_time",
     "melanoma",
     "read_csv",
     "read_folder",

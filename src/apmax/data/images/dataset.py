@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import mmap
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -26,6 +27,7 @@ Transform = Callable[[Pixels], Tensor]
 _CHUNK = 1 << 19
 _RESIDENT = 256 << 20
 _HASHED_IMAGES = 64
+_MOST_HASHED = 64 << 20
 
 
 class ImageStore:
@@ -240,6 +242,17 @@ class ImageDataset(Dataset[Any]):
             digest.update(self.store.take(self.places[first : first + _HASHED_IMAGES]).tobytes())
         return digest.hexdigest()
 
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the pixels, by which a training that is continued knows its images; of many, of some of them."""
+        height, width, channels = self.store.shape
+        step = max(1, math.ceil(len(self) * height * width * channels / _MOST_HASHED))
+        digest = hashlib.blake2b(f"{self.store.shape} {len(self)} {self.normalise}".encode(), digest_size=16)
+        chosen = self.places[::step]
+        for first in range(0, len(chosen), _HASHED_IMAGES):
+            digest.update(self.store.take(chosen[first : first + _HASHED_IMAGES]).tobytes())
+        return digest.hexdigest()
+
     def read(self, rows: Sequence[int] | npt.NDArray[np.int64]) -> Tensor:
         """Return the images of these rows as the network takes them, float32 (B, channels, H, W).
 
@@ -339,3 +352,12 @@ class ImageDataset(Dataset[Any]):
         height, width, channels = self.store.shape
         shape = "no labels" if self.labels is None else f"labels {tuple(self.labels.shape)}"
         return f"ImageDataset({len(self)} images of {height}×{width}×{channels}, {shape})"
+
+
+def images_at_a_time(size: int) -> int:
+    """Return how many images of that size a network scores at a time within a few hundred megabytes.
+
+    >>> images_at_a_time(32), images_at_a_time(224), images_at_a_time(384)
+    (1024, 41, 16)
+    """
+    return max(16, min(1024, 2**21 // size**2))

@@ -20,7 +20,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.data import TensorDataset
 
 from apmax import extras, validation
-from apmax.committee import Features
+from apmax.committee import MEMBERS_BY_KIND, Features, Member
+from apmax.committee.plan import MOST_FOLDS
 from apmax.data import (
     Labels,
     RowSource,
@@ -278,7 +279,7 @@ Config = TypeVar("Config", bound=DataConfig)
 class DataType(ABC, Generic[Config]):
     """One type of data, with the configuration of a job: how rows are read and encoded, and which models take them.
 
-    A new type implements the four abstract methods and is entered in `DATA_TYPES`.
+    A new type implements the six abstract methods and is entered in `DATA_TYPES`.
 
     Args:
         config: The job's [data].
@@ -296,8 +297,6 @@ class DataType(ABC, Generic[Config]):
     """Whether its models can begin with a file of weights."""
     threads: ClassVar[int | None] = None
     """Number of threads that pays; None for all."""
-    has_committee: ClassVar[bool] = False
-    """Whether a committee learns it by default."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -316,16 +315,12 @@ class DataType(ABC, Generic[Config]):
         """Return the first argument of a model builder: the sizes of columns, or the number of tasks."""
 
     @abstractmethod
-    def default_stages(self, rows: int, positives: int, model: str, ensemble: int = 1) -> Sequence[Stage]:
-        """Return the default stages of training for a training set of that size and that many networks."""
+    def default_stages(self, rows: int, positives: int, model: str, *, pretrained: bool = False) -> Sequence[Stage]:
+        """Return the default stages of training of a new or pretrained network for a training set of that size."""
 
     def default_model(self, positives: int) -> str:  # noqa: ARG002 - overridden
         """Return the built-in model that suits the completed configuration and the number of positives."""
         return next(iter(self.models))
-
-    def default_ensemble(self, model: str, positives: int) -> int:  # noqa: ARG002 - overridden
-        """Return the number of networks whose scores are averaged."""
-        return 1
 
     def default_options(self, model: str, positives: int) -> Mapping[str, Any]:  # noqa: ARG002 - overridden
         """Return options of a built-in model that suit the completed configuration and the number of positives."""
@@ -375,13 +370,26 @@ class DataType(ABC, Generic[Config]):
         """Return the data type with what a committee of some effort needs of the data."""
         return self
 
+    @abstractmethod
     def committee_features(self, rows: LabelledRows) -> Features:
         """Return the training rows in the form in which a committee encodes them, fold by fold."""
-        raise NotImplementedError(f"data of kind {self.config.kind} have no committee")
 
+    def committee_members(self, rows: LabelledRows, *, pretrained: str | None = None) -> Mapping[str, Member]:  # noqa: ARG002
+        """Return the members of a committee that learns these rows, by name.
+
+        Args:
+            rows: The training rows.
+            pretrained: File of weights that networks begin with, where the data type has any.
+        """
+        return MEMBERS_BY_KIND[self.config.kind]
+
+    def committee_folds(self, effort: str) -> int:
+        """Return the largest number of folds of a committee."""
+        return MOST_FOLDS[effort]
+
+    @abstractmethod
     def committee_columns(self, encoder: Any) -> int:
         """Return the number of columns that members read, categories written out."""
-        raise NotImplementedError(f"data of kind {self.config.kind} have no committee")
 
     def committee_encoder(self, encoder: Any, *, raw: bool) -> Any:  # noqa: ARG002 - overridden
         """Return the encoder for the members that score; `raw` says whether any reads rows in their original form."""

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from torch import nn
 
 from apmax import extras, validation
+from apmax.committee import ImageFeatures, ImageTraining, Member, image_members
 from apmax.data import ON_ERROR, RowSource, Targets, UnreadableRow, any_known
 from apmax.data.caching import with_progress, worker_processes
 from apmax.data.images import (
@@ -33,6 +34,7 @@ from apmax.data.images import (
     decode_stream,
     describe_ignored,
     image_dataset,
+    images_at_a_time,
     shape_of,
 )
 from apmax.data.images.folder import PATH
@@ -44,7 +46,7 @@ from apmax.models.images import (
     load_pretrained,
     small_image_options,
 )
-from apmax.train import Stage, sized_recipe
+from apmax.train import Stage, image_recipe
 from apmax.validation import plural
 from apmax.workflows.data_types.base import (
     DataConfig,
@@ -226,7 +228,7 @@ def _network(name: str) -> Callable[..., nn.Module]:
 
 
 class ImageType(DataType[ImageData]):
-    """Images in a folder per class or named by a table, with residual networks."""
+    """Images in a folder per class or named by a table, with residual networks and committees of them."""
 
     title = "images: a folder per class, or a table of files"
     config_class = ImageData
@@ -264,30 +266,56 @@ class ImageType(DataType[ImageData]):
         """Return "resnet10" for small images with few positives, else "resnet18"."""
         return "resnet10" if self._has_few_positives(positives) else super().default_model(positives)
 
-    def default_ensemble(self, model: str, positives: int) -> int:
-        """Return 4 for small images with few positives: one network depends too much on its seed."""
-        return 4 if model in self.models and self._has_few_positives(positives) else 1
-
     def default_options(self, model: str, positives: int) -> Mapping[str, Any]:
         """Return width and stem of a residual network for images of up to 64×64."""
         return small_image_options(self.config.size or USUAL_SIZE, positives) if model in self.models else {}
 
-    def default_stages(self, rows: int, positives: int, model: str, ensemble: int = 1) -> Sequence[Stage]:  # noqa: ARG002
-        """Return the default recipe in batches of 64: about 10,000 steps of cross-entropy, then 1,500 of AP + CE.
-
-        Images of 17×17 to 64×64, whose networks are narrow, have 4,000 and 600 steps, which are minutes on two cores.
-        Each of several networks (small images with few positives) has about 480 annealed steps and 48 of AP + CE:
-        with ten positives for validation an epoch of an unsteady training is chosen by chance.
+    def default_stages(self, rows: int, positives: int, model: str, *, pretrained: bool = False) -> Sequence[Stage]:
+        """Return the stages of `image_recipe`, annealed ones of a new network for small images with few positives.
 
         >>> stages = ImageType(ImageData("images", "y")).default_stages(8_032, 890, "resnet18")
         >>> [(stage.name, stage.epochs, stage.sampler.num_pos) for stage in stages]
         [('ce', 80, 4), ('ap + ce', 12, 8)]
         """
-        if ensemble > 1:
-            return sized_recipe(rows, positives, steps=480, joint_steps=48, least_epochs=10, lr=2e-3, anneal=True)
-        if 16 < (self.config.size or USUAL_SIZE) <= NARROW_SIZE:
-            return sized_recipe(rows, positives, steps=4000, joint_steps=600, least_epochs=10)
-        return sized_recipe(rows, positives, steps=10_000, joint_steps=1500, least_epochs=20)
+        anneal = model in self.models and not pretrained and self._has_few_positives(positives)
+        return image_recipe(rows, positives, size=self.config.size or USUAL_SIZE, anneal=anneal)
+
+    def committee_features(self, rows: LabelledRows) -> ImageFeatures:
+        """Return the images, without labels: each member is given its own."""
+        images = rows.dataset
+        return ImageFeatures(ImageDataset(images.store, places=images.places, normalise=images.normalise))
+
+    def committee_members(self, rows: LabelledRows, *, pretrained: str | None = None) -> Mapping[str, Member]:
+        """Return the network that suits the images and the positives of a fold, its twin and its head."""
+        share = 1 - 1 / self.committee_folds("standard")
+        positives = int(share * rows.positives)
+        new = pretrained is None
+        # Weights of a file need the network that they are of.
+        name = self.default_model(positives) if new else next(iter(self.models))
+        training = ImageTraining(
+            name,
+            self.default_options(name, positives) if new else {},
+            size=self.config.size or USUAL_SIZE,
+            augment=self._augment(),
+            anneal=new and self._has_few_positives(positives),
+            pretrained=pretrained,
+        )
+        return image_members(training, training.seconds_per_row(int(share * len(rows.labels))))
+
+    def committee_folds(self, effort: str) -> int:
+        """Return 4, for images above 64×64 3: networks are expensive; 5 with the effort "best"."""
+        if effort == "best":
+            return 5
+        return 1 if effort == "quick" else 4 if (self.config.size or USUAL_SIZE) <= NARROW_SIZE else 3
+
+    def committee_columns(self, encoder: ImageEncoder) -> int:  # noqa: ARG002 - there are none
+        """Return 1: the time that members take is that of their networks."""
+        return 1
+
+    def committee_rows(self, encoded: EncodedRows, table: Any) -> ImageDataset:  # noqa: ARG002 - encoded is enough
+        """Return the images."""
+        dataset: ImageDataset = encoded.dataset
+        return dataset
 
     def _has_few_positives(self, positives: int) -> bool:
         return (self.config.size or USUAL_SIZE) <= NARROW_SIZE and positives < FEW_POSITIVES
@@ -433,12 +461,3 @@ def ignored_files_warning(source: RowSource) -> list[str]:
     """Return a line about the files of a folder that are no images by their name, if there are any."""
     ignored = source.ignored if isinstance(source, ImageFolder) else []
     return [describe_ignored(ignored)] if ignored else []
-
-
-def images_at_a_time(size: int) -> int:
-    """Return how many images of that size a network scores at a time within a few hundred megabytes.
-
-    >>> images_at_a_time(32), images_at_a_time(224), images_at_a_time(384)
-    (1024, 41, 16)
-    """
-    return max(16, min(1024, 2**21 // size**2))

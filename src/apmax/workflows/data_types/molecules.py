@@ -169,7 +169,6 @@ class MoleculeType(DataType[MoleculeData]):
     reading_options = (SMILES,)
     learns_from_rows = False
     threads = 1
-    has_committee = True
 
     def fit_encoder(self, table: Any, excluded: Sequence[str]) -> MoleculeEncoder:  # noqa: ARG002 - nothing is fitted
         """Return the encoder."""
@@ -202,7 +201,7 @@ class MoleculeType(DataType[MoleculeData]):
         """Return the number of targets."""
         return encoder.tasks
 
-    def default_stages(self, rows: int, positives: int, model: str, ensemble: int = 1) -> Sequence[Stage]:  # noqa: ARG002
+    def default_stages(self, rows: int, positives: int, model: str, *, pretrained: bool = False) -> Sequence[Stage]:  # noqa: ARG002
         """Return the default recipe in batches of 64: 100 epochs of a few thousand molecules, 20 of many.
 
         >>> stages = MoleculeType(MoleculeData("a.csv", "y")).default_stages(1_694, 38, "gine")

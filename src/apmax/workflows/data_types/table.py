@@ -40,7 +40,6 @@ class TableType(DataType[TableData]):
     config_class = TableData
     models = TABLE_MODELS
     threads = 1
-    has_committee = True
 
     def fit_encoder(self, table: Any, excluded: Sequence[str]) -> TableEncoder:
         """Return the encoder fitted to training rows."""
@@ -55,7 +54,7 @@ class TableType(DataType[TableData]):
         """Return the sizes of the encoded columns."""
         return encoder.sizes
 
-    def default_stages(self, rows: int, positives: int, model: str, ensemble: int = 1) -> Sequence[Stage]:  # noqa: ARG002
+    def default_stages(self, rows: int, positives: int, model: str, *, pretrained: bool = False) -> Sequence[Stage]:  # noqa: ARG002
         """Return the stages of `table_recipe`, which `APClassifier` has too."""
         return table_recipe(rows, positives, model=model)
 
