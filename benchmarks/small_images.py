@@ -1,9 +1,9 @@
 """Small images: `apmax train FOLDER` with its defaults, beside logistic regression on the pixels.
 
 scikit-learn's digits as 8×8 PNG files, in a folder of the target and one of all other digits; the target is thinned to
-3 % of all images. Both see the same training, validation and test images (60, 20 and 20 % of each class). Logistic
-regression chooses C by validation AP, the network its epoch. `python -m benchmarks.small_images --digits 8` prints the
-table of docs/guide/images.md.
+3 % of all images. Both learn from the same images and are tested on the same fifth of each class. Logistic regression is
+fitted to 60 % and chooses C by the AP of the other 20 %; the committee makes folds of both. `python -m benchmarks.small_images --digits 8` prints the
+table of docs/images.md.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def logistic_ap(prepared: Any) -> float:
 
 
 def compare(digit: int, split: int, folder: Path, *, scale: int = 1) -> tuple[float, float, float]:
-    """Return the test AP of logistic regression and of the network, and the seconds of the training."""
+    """Return the test AP of logistic regression and of the committee, and the seconds of the training."""
     from apmax.workflows import train_job
     from apmax.workflows.job import read_data_config
     from apmax.workflows.prepare import prepare_data
@@ -76,7 +76,7 @@ def compare(digit: int, split: int, folder: Path, *, scale: int = 1) -> tuple[fl
 
 
 def run() -> list[Row]:
-    """Return the AP of logistic regression over that of the network, means over the splits of digit 8."""
+    """Return the AP of logistic regression over that of the committee, means over the splits of digit 8."""
     with tempfile.TemporaryDirectory() as folder:
         found = np.array([compare(8, split, Path(folder)) for split in range(SPLITS)])
     simple, network, _ = found.mean(0)
