@@ -47,7 +47,7 @@ def morgan_counts(molecule: Any) -> list[tuple[int, int]]:
     >>> from apmax.data.molecules.featurise import parse_smiles
     >>> counts = dict(morgan_counts(parse_smiles("CCC")))
     >>> len(counts), sum(counts.values())
-    (4, 5)
+    (4, 6)
     """
     found: dict[int, int] = _morgan_generator().GetCountFingerprint(molecule).GetNonzeroElements()
     return sorted(found.items())
