@@ -2,8 +2,8 @@
 
 scikit-learn's digits as 8×8 PNG files, in a folder of the target and one of all other digits; the target is thinned to
 3 % of all images. Both learn from the same images and are tested on the same fifth of each class. Logistic regression
-is fitted to 60 % and chooses C by the AP of the other 20 %; the committee makes folds of both. `python -m
-benchmarks.small_images --digits 8` prints the table of docs/guide/images.md.
+is fitted to 60 % and chooses C by the AP of the other 20 %; the committee makes folds of both.
+`python -m benchmarks.small_images --digits 8` prints the table of docs/guide/images.md.
 """
 
 from __future__ import annotations

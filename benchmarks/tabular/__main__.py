@@ -74,7 +74,11 @@ def _report(folder: Path) -> None:
         lines = read_lines(folder / f"{part}.jsonl")
         if lines:
             title = f"Committees on tables: {part.replace('_', ' ')}"
-            (folder / f"{part}.md").write_text(write_report(title, lines, tables), encoding="utf-8")
+            run = {(line["table"], line["resplit"]) for line in lines if line["method"] == METHODS[-1]}
+            whole = [resplit for resplit in RESPLITS if all((table, resplit) in run for table in tables)] or RESPLITS
+            kept = [line for line in lines if line["resplit"] in whole]
+            report = write_report(title, kept, tables, dict.fromkeys(tables, whole))
+            (folder / f"{part}.md").write_text(report, encoding="utf-8")
             print(folder / f"{part}.md")
 
 

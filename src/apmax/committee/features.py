@@ -267,7 +267,11 @@ class ImagePixels:
 
 @dataclass(frozen=True)
 class ImageFeatures:
-    """Images, an `ImageDataset` without augmentation and labels."""
+    """Images, an `ImageDataset` without augmentation and labels.
+
+    >>> ImageFeatures([0, 0, 0]).fit([0, 1], None).kind
+    'images'
+    """
 
     dataset: Any
 

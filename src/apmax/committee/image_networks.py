@@ -35,6 +35,9 @@ class ImageTraining:
         augment: Random changes of training images; None for none.
         anneal: As in `image_recipe`; annealed networks learn from all rows of a fold, without a stopping split.
         pretrained: File of weights that the networks begin with, as in `load_pretrained`; None for none.
+
+    >>> ImageTraining(size=32, anneal=True).design().name
+    'image network'
     """
 
     name: str = next(iter(IMAGE_MODELS))
