@@ -113,7 +113,8 @@ def measure(rows: int, columns: int, effort: str) -> dict[str, float]:
     from lightgbm import LGBMClassifier
 
     from apmax.committee import ArrayFeatures, TrainingRows, find_members, fit_committee, plan_committee
-    from apmax.committee.storage import folder_size, save_committee
+    from apmax.committee.storage import save_committee
+    from apmax.folders import folder_bytes
 
     X, y = table(rows, columns)
     jobs = len(os.sched_getaffinity(0))
@@ -141,7 +142,7 @@ def measure(rows: int, columns: int, effort: str) -> dict[str, float]:
     base_fit = tuple(map(min, zip(*base, strict=True)))
     with tempfile.TemporaryDirectory() as folder:
         save_committee(folder, committee)
-        size = folder_size(folder)
+        size = folder_bytes(folder)
     return {
         "jobs": jobs,
         "fit": fit[0],
