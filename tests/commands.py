@@ -15,6 +15,21 @@ SHORT_IMAGES = [
 ]  # fmt: skip
 
 
+def interrupted_after(fits: int, kept: list | None = None):
+    """Return a `save_result` that keeps so many fits of a committee, listed in `kept`, and then interrupts it."""
+    from apmax.committee import save_result
+
+    kept = [] if kept is None else kept
+
+    def save(*arguments):
+        if len(kept) == fits:
+            raise KeyboardInterrupt
+        kept.append(arguments[1].task)
+        return save_result(*arguments)
+
+    return save
+
+
 def run(*arguments: object) -> object:
     """Return the exit code of a command line."""
     from apmax.cli.main import main

@@ -20,7 +20,7 @@ from apmax.workflows import (
     train_job,
 )
 from apmax.workflows.job import job_from_table, job_to_table
-from commands import run
+from commands import interrupted_after, run
 from small_files import client_rows, read_csv, write_csv, write_xy
 
 MEMBERS = ["gbdt", "linear", "linear_ce"]
@@ -129,16 +129,8 @@ def test_an_interrupted_training_continues_to_the_same_scores(committee, tmp_pat
     folder, result = committee
     expected = result.model.score(folder / "test.csv")
     for stop in (1, 4):
-        kept = []
-
-        def interrupted(*arguments, stop=stop, kept=kept):
-            if len(kept) == stop:
-                raise KeyboardInterrupt
-            kept.append(arguments[1].task)
-            save_result(*arguments)
-
-        out = tmp_path / str(stop)
-        monkeypatch.setattr(committee_training, "save_result", interrupted)
+        out, kept = tmp_path / str(stop), []
+        monkeypatch.setattr(committee_training, "save_result", interrupted_after(stop, kept))
         with pytest.raises(KeyboardInterrupt):
             train_job(table(folder), out=out)
         with pytest.raises(FileNotFoundError, match="is not finished"):

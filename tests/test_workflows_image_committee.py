@@ -47,7 +47,7 @@ from apmax.workflows import (
 )
 from apmax.workflows.data_types import ImageType
 from apmax.workflows.job import job_from_table, job_to_table
-from commands import run
+from commands import interrupted_after, run
 from small_files import read_csv
 
 TINY = {"width": 2, "stem": "small"}
@@ -443,15 +443,7 @@ def test_an_interrupted_training_continues_to_the_same_scores(committee, tmp_pat
     from apmax.workflows import committee_training
 
     images, result = committee
-    kept = []
-
-    def interrupted(*arguments):
-        if len(kept) == 4:
-            raise KeyboardInterrupt
-        kept.append(arguments[1].task)
-        save_result(*arguments)
-
-    monkeypatch.setattr(committee_training, "save_result", interrupted)
+    monkeypatch.setattr(committee_training, "save_result", interrupted_after(4))
     with pytest.raises(KeyboardInterrupt):
         train_job(job(images), out=tmp_path / "r")
     monkeypatch.setattr(committee_training, "save_result", save_result)

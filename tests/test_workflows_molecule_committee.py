@@ -24,7 +24,7 @@ from apmax.workflows.committee_training import _shared_folds
 from apmax.workflows.data_types.molecules import MoleculeData, MoleculeType
 from apmax.workflows.job import job_from_table, job_to_table
 from apmax.workflows.prepare import prepare_committee_rows
-from commands import run
+from commands import interrupted_after, run
 from small_files import ARMS, CORES, read_csv
 
 MEMBERS = ["gbdt", "trees"]
@@ -149,15 +149,7 @@ def test_an_interrupted_training_continues_to_the_same_scores(committee, tmp_pat
     from apmax.workflows import committee_training
 
     folder, result = committee
-    kept = []
-
-    def interrupted(*arguments):
-        if len(kept) == 4:
-            raise KeyboardInterrupt
-        kept.append(arguments[1].task)
-        save_result(*arguments)
-
-    monkeypatch.setattr(committee_training, "save_result", interrupted)
+    monkeypatch.setattr(committee_training, "save_result", interrupted_after(4))
     with pytest.raises(KeyboardInterrupt):
         train_job(table(folder), out=tmp_path / "r")
     fitted = []

@@ -223,8 +223,8 @@ class FingerprintColumns:
 
 
 @dataclass(frozen=True)
-class MoleculeFeatures:
-    """Molecules with fingerprints, a `MoleculeDataset`; networks read its graphs, and trees its descriptors if any."""
+class _DatasetFeatures:
+    """Rows that are a data set with `subset`."""
 
     dataset: Any
 
@@ -232,8 +232,13 @@ class MoleculeFeatures:
         return len(self.dataset)
 
     def take(self, rows: RowNumbers) -> Any:
-        """Return the data set of these molecules."""
+        """Return the data set of these rows."""
         return self.dataset.subset(rows)
+
+
+@dataclass(frozen=True)
+class MoleculeFeatures(_DatasetFeatures):
+    """Molecules with fingerprints, a `MoleculeDataset`; networks read its graphs, and trees its descriptors if any."""
 
     def fit(self, rows: RowNumbers, sample_weight: NDArray[np.float64]) -> FingerprintColumns:  # noqa: ARG002
         """Return the columns of the fingerprints, which are the same for all rows."""
@@ -266,21 +271,12 @@ class ImagePixels:
 
 
 @dataclass(frozen=True)
-class ImageFeatures:
+class ImageFeatures(_DatasetFeatures):
     """Images, an `ImageDataset` without augmentation and labels.
 
     >>> ImageFeatures([0, 0, 0]).fit([0, 1], None).kind
     'images'
     """
-
-    dataset: Any
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def take(self, rows: RowNumbers) -> Any:
-        """Return the data set of these images."""
-        return self.dataset.subset(rows)
 
     def fit(self, rows: RowNumbers, sample_weight: NDArray[np.float64]) -> ImagePixels:  # noqa: ARG002
         """Return the encoding, which is the same for all rows."""

@@ -428,9 +428,9 @@ def _splitter(
         times, method = timestamps(table.column(config.time)), f"the latest by {config.time!r}"
         return numbered(lambda rows, share: split_by_time(labels[rows], times[rows], share)), method
     if config.split == "random":
-        method = f"a random {config.share:.0%}"
+        method = "at random"
         return numbered(lambda rows, share: split_random(len(rows), share, seed=seed)), method
-    method = f"a random {config.share:.0%} of each class"
+    method = "at random within each class"
     return numbered(lambda rows, share: split_stratified(labels[rows], share, seed=seed)), method
 
 
