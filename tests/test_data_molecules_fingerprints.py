@@ -88,6 +88,35 @@ def test_graph_caches_without_fingerprints_stay_valid(tmp_path):
     np.testing.assert_array_equal(plain.atoms.values, more.atoms.values)
 
 
+def test_a_cache_without_graphs_has_the_fingerprints_of_one_with_them(tmp_path):
+    texts = [*SMILES, "C(C"]
+    bare, whole = (featurise_all(texts, tmp_path, fingerprints=True, graphs=graphs) for graphs in (False, True))
+    assert len(bare.store.atoms.values) == 0 < len(whole.store.atoms.values)
+    assert bare.unreadable == whole.unreadable
+    for ours, theirs in (
+        (bare.store.rows, whole.store.rows),
+        (bare.store.identity, whole.store.identity),
+        (bare.store.fingerprints.counts.values, whole.store.fingerprints.counts.values),
+        (bare.store.fingerprints.counts.starts, whole.store.fingerprints.counts.starts),
+        (bare.store.fingerprints.properties, whole.store.fingerprints.properties),
+        (bare.store.fingerprints.scaffolds, whole.store.fingerprints.scaffolds),
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_cache_with_graphs_serves_without_them(tmp_path):
+    featurise_all(SMILES, tmp_path, fingerprints=True)
+    before = sorted(tmp_path.iterdir())
+    again = featurise_all(SMILES, tmp_path, fingerprints=True, graphs=False).store
+    assert sorted(tmp_path.iterdir()) == before == [again.directory]
+
+
+def test_a_batch_of_molecules_without_graphs_is_refused(tmp_path):
+    data, _ = molecule_dataset(SMILES, cache=tmp_path, fingerprints=True, graphs=False)
+    with pytest.raises(ValueError, match="read them with graphs=True"):
+        data.collate([data[0], data[1]])
+
+
 def test_a_data_set_is_known_by_its_molecules_and_their_order(tmp_path):
     data, _ = molecule_dataset(SMILES, cache=tmp_path)
     again = MoleculeDataset(build_chunk(0, SMILES).store)

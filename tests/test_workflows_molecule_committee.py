@@ -226,6 +226,41 @@ def test_quick_is_boosting_on_one_split(folder, tmp_path):
     assert (tmp_path / "r" / "members" / "gbdt" / "final.txt").exists()
 
 
+@pytest.mark.parametrize(
+    ("committee", "levels", "graphs"),
+    [
+        ({}, False, True),
+        ({"effort": "quick"}, False, False),
+        ({"effort": "quick", "members": ["gine"]}, False, True),
+        ({"members": ["gbdt", "forest"]}, False, False),
+        ({"members": ["trees", "gine_ce"]}, False, True),
+        ({"effort": "best"}, True, True),
+        ({"effort": "best", "members": ["trees"]}, True, False),
+    ],
+)
+def test_descriptors_are_for_best_only_and_graphs_for_networks(committee, levels, graphs, tmp_path):
+    write_molecules(tmp_path / "a.csv")
+    data = plan_training({**table(tmp_path), "committee": committee}).data
+    assert (data.fingerprints, data.levels, data.graphs) == (True, levels, graphs)
+
+
+def test_quick_reads_no_graphs_and_shares_the_cache_of_others(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("APMAX_CACHE", str(tmp_path / "cache"))
+    write_molecules(folder / "a.csv", bad=1)
+    alone = train_job(table(folder, members=(), effort="quick"), out=tmp_path / "alone")
+    (cached,) = (tmp_path / "cache").iterdir()
+    assert np.load(cached / "atoms.npy").size == 0
+    monkeypatch.setenv("APMAX_CACHE", str(tmp_path / "shared"))
+    job = plan_training(table(folder, members=("gine",), effort="quick"))
+    prepare_committee_rows(job.data, seed=0)
+    both = train_job(table(folder, ["active", "toxic"], members=(), effort="quick"), out=tmp_path / "both")
+    again = train_job(table(folder, members=(), effort="quick"), out=tmp_path / "again")
+    (cached,) = (tmp_path / "shared").iterdir()
+    assert np.load(cached / "atoms.npy").size > 0
+    np.testing.assert_array_equal(again.model.score(SMILES), alone.model.score(SMILES))
+    assert both.model.score(SMILES).shape == (len(SMILES), 2)
+
+
 def test_best_adds_the_descriptors(folder, tmp_path):
     write_molecules(folder / "a.csv")
     job = {**table(folder), "committee": {"effort": "best", "members": ["gbdt"]}}

@@ -33,6 +33,11 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "apmax"
 
 
+def cache_folder(name: str, cache: str | os.PathLike[str] | None = None) -> Path:
+    """Return the path of the folder `name` in a folder of caches, by default `cache_directory()`."""
+    return (Path(cache) if cache is not None else cache_directory()) / name
+
+
 def cached_folder(
     name: str, write: Callable[[Path], Sequence[UnreadableRow]], cache: str | os.PathLike[str] | None = None
 ) -> tuple[Path, list[UnreadableRow]]:
@@ -43,7 +48,7 @@ def cached_folder(
         write: Writes the content into a new folder, and returns the unreadable rows.
         cache: The folder of caches; by default `cache_directory()`.
     """
-    folder = (Path(cache) if cache is not None else cache_directory()) / name
+    folder = cache_folder(name, cache)
     if not folder.exists():
         with _atomic_folder(folder) as beside:
             unreadable = [asdict(item) for item in write(beside)]

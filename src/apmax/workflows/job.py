@@ -183,7 +183,9 @@ def plan_training(
     if data.split == "random":
         model = next(iter(data_type.models))
         raise ValueError(f"split: the folds of a committee are stratified; 'random' is for one network (model={model})")
-    return CommitteeJob(_with_found_files(data_type.for_committee(config.effort).config, folders), config)
+    return CommitteeJob(
+        _with_found_files(data_type.for_committee(config.effort, config.members).config, folders), config
+    )
 
 
 def _network_settings(table: Mapping[str, Any], overrides: Overrides, data_type: DataType[Any]) -> list[str]:

@@ -72,6 +72,8 @@ class MoleculeBatch:
     y: Tensor | None
 
     def __init__(self, molecules: Store, y: Tensor | None = None, row: Tensor | None = None) -> None:
+        if len(molecules) and not len(molecules.atoms.values):
+            raise ValueError("the molecules were read without atoms and bonds; read them with graphs=True")
         counts = np.diff(molecules.atoms.starts)
         first = molecules.atoms.starts[:-1]
         self.num_graphs, self.y, self.row = len(molecules), y, row

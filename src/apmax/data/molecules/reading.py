@@ -91,6 +91,7 @@ def read_molecules(
     levels: bool = False,
     normalisation: str = "quantiles",
     fingerprints: bool = False,
+    graphs: bool = True,
     max_length: int = MAX_SMILES_LENGTH,
     on_error: str = "skip",
     workers: int = 2,
@@ -115,6 +116,7 @@ def read_molecules(
         levels: As in `featurise_all`.
         normalisation: As in `featurise_all`.
         fingerprints: As in `featurise_all`.
+        graphs: As in `featurise_all`.
         max_length: As in `featurise_all`.
         on_error: As in `featurise_all`.
         workers: As in `featurise_all`.
@@ -144,6 +146,7 @@ def read_molecules(
         levels=levels,
         normalisation=normalisation,
         fingerprints=fingerprints,
+        graphs=graphs,
         max_length=max_length,
         on_error=on_error,
         workers=workers,
@@ -162,6 +165,7 @@ def molecule_dataset(
     levels: bool = False,
     normalisation: str = "quantiles",
     fingerprints: bool = False,
+    graphs: bool = True,
     max_length: int = MAX_SMILES_LENGTH,
     on_error: str = "skip",
     workers: int = 2,
@@ -181,6 +185,7 @@ def molecule_dataset(
         levels=levels,
         normalisation=normalisation,
         fingerprints=fingerprints,
+        graphs=graphs,
         fragment=largest_fragment,
         max_length=max_length,
         on_error=on_error,

@@ -366,8 +366,8 @@ class DataType(ABC, Generic[Config]):
         line = f"{int((~known).sum()):,} rows without a {targets.names[0]!r} are left out"
         return LabelledRows(table.filter(known), labels[known], warnings=(line,), numbers=np.flatnonzero(known))
 
-    def for_committee(self, effort: str) -> Self:  # noqa: ARG002 - overridden
-        """Return the data type with what a committee of some effort needs of the data."""
+    def for_committee(self, effort: str, members: Sequence[str] = ()) -> Self:  # noqa: ARG002 - overridden
+        """Return the data type with what a committee of some effort, or of named members, needs of the data."""
         return self
 
     @abstractmethod

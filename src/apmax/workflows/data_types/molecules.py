@@ -11,7 +11,7 @@ import numpy as np
 from torch import nn
 
 from apmax import validation
-from apmax.committee import MoleculeFeatures
+from apmax.committee import MEMBERS_BY_KIND, MoleculeFeatures
 from apmax.data import ON_ERROR, RowSource, Targets, UnreadableRow, is_molecule_file, open_table
 from apmax.data.caching import worker_processes
 from apmax.data.molecules import (
@@ -51,6 +51,7 @@ class MoleculeData(DataConfig):
         on_error: "skip" molecules that cannot be read, or "raise".
         levels: Compute cliques and descriptors too, for multi-level networks.
         fingerprints: Compute Morgan counts and properties too, for committees.
+        graphs: Compute atoms and bonds, for networks.
         duplicates: What to do with rows of the same molecule in each file: "keep", "join" or "drop", as in
             `read_molecules`. All rows are scored in predictions.
         largest_fragment: Keep only the largest fragment of each molecule, in predictions too.
@@ -60,6 +61,7 @@ class MoleculeData(DataConfig):
     on_error: str = "skip"
     levels: bool = False
     fingerprints: bool = False
+    graphs: bool = True
     duplicates: str = "keep"
     largest_fragment: bool = False
 
@@ -212,17 +214,21 @@ class MoleculeType(DataType[MoleculeData]):
 
     def for_model(self, model: str) -> MoleculeType:
         """Return the data type with the levels that the model needs."""
-        return self.with_fields(levels=True) if model in MULTI_LEVEL else self
+        graphs = self.with_fields(graphs=True)
+        return graphs.with_fields(levels=True) if model in MULTI_LEVEL else graphs
 
-    def for_committee(self, effort: str) -> MoleculeType:
+    def for_committee(self, effort: str, members: Sequence[str] = ()) -> MoleculeType:
         """Return the data type with fingerprints, and with whole scaffolds in folds unless another way is named.
 
-        The descriptors (14 ms a molecule) are for the effort "best" only.
+        The descriptors (14 ms a molecule) are for the effort "best" only, graphs for committees with a network.
         """
         config = self.config
         named = (config.split, config.group, config.time, config.valid)
         split = "scaffold" if all(way is None for way in named) else config.split
-        return self.with_fields(fingerprints=True, levels=effort == "best", split=split)
+        table = MEMBERS_BY_KIND[config.kind]
+        planned = members or list(table)[: 1 if effort == "quick" else None]
+        graphs = any(table[name].raw for name in planned)
+        return self.with_fields(fingerprints=True, levels=effort == "best", graphs=graphs, split=split)
 
     def committee_features(self, rows: LabelledRows) -> MoleculeFeatures:
         """Return the molecules, without labels: each member is given its own."""
@@ -261,6 +267,7 @@ class MoleculeType(DataType[MoleculeData]):
             largest_fragment=self.config.largest_fragment,
             levels=self.config.levels,
             fingerprints=self.config.fingerprints,
+            graphs=self.config.graphs,
             on_error=self.config.on_error,
             workers=worker_processes(),
         )
