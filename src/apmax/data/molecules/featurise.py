@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -111,15 +111,17 @@ def _fragment_chooser() -> Any:
     return extras.load("rdkit.Chem.MolStandardize.rdMolStandardize", "molecules").LargestFragmentChooser()
 
 
-def bonds_in_order(molecule: Any) -> Iterable[Any]:
+def bonds_in_order(molecule: Any) -> list[Any]:
     """Return the bonds of an RDKit molecule, as `GetBonds` does, in time linear in their number.
 
-    RDKit's own iteration counts from the first bond to every one: the square of their number.
+    RDKit counts from the first bond to every one: the square of their number.
     """
-    if molecule.GetNumBonds() < _FEW_BONDS:
-        return molecule.GetBonds()  # type: ignore[no-any-return]
+    number = molecule.GetNumBonds()
+    if number < _FEW_BONDS:
+        # Half the time of iterating over `GetBonds`.
+        return list(map(molecule.GetBondWithIdx, range(number)))
     bonds = {bond.GetIdx(): bond for atom in molecule.GetAtoms() for bond in atom.GetBonds()}
-    return [bonds[number] for number in range(len(bonds))]
+    return [bonds[place] for place in range(number)]
 
 
 _FEW_BONDS = 500
@@ -133,24 +135,20 @@ def featurise(molecule: Any) -> MoleculeGraph:
     ((7, 1, 4, 0, 0, 1, 0, 15999000), [(1, 0, 0, 0)], [(0, 1)])
     """
     codes = _codes()
-    atoms, bonds, ends = [], [], []
-    for atom in molecule.GetAtoms():
-        found = (
-            atom.GetAtomicNum(),
-            atom.GetTotalDegree(),
-            atom.GetFormalCharge(),
-            atom.GetChiralTag(),
-            atom.GetTotalNumHs(),
-            atom.GetHybridization(),
-            atom.GetIsAromatic(),
-            atom.GetMass(),
-        )
-        atoms.append(codes.atoms.get(found) or codes.atom(found))
-    for bond in bonds_in_order(molecule):
-        seen = (bond.GetBondType(), bond.GetIsConjugated(), bond.IsInRing(), bond.GetStereo())
-        bonds.append(codes.bonds.get(seen) or codes.bond(seen))
-        ends.append((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))
-    return MoleculeGraph(atoms, bonds, ends)
+    atoms = list(map(molecule.GetAtomWithIdx, range(molecule.GetNumAtoms())))
+    bonds = bonds_in_order(molecule)
+    # One function over all atoms after the other: a loop in Python over the atoms takes half as long again.
+    return MoleculeGraph(
+        [
+            codes.atoms.get(found) or codes.atom(found)
+            for found in zip(*(map(function, atoms) for function in codes.atom_functions), strict=True)
+        ],
+        [
+            codes.bonds.get(found) or codes.bond(found)
+            for found in zip(*(map(function, bonds) for function in codes.bond_functions), strict=True)
+        ],
+        list(zip(*(map(function, bonds) for function in codes.end_functions), strict=True)),
+    )
 
 
 def canonical_hash(molecule: Any) -> int:
@@ -171,6 +169,23 @@ class _Codes:
         self.types = {getattr(chem.BondType, name): code for code, name in enumerate(BONDS)}
         self.hybridisations = {getattr(chem.HybridizationType, name): k for k, name in enumerate(HYBRIDISATIONS)}
         self.charges = {charge: code for code, charge in enumerate(CHARGES)}
+        self.atom_functions: tuple[Callable[[Any], Any], ...] = (
+            chem.Atom.GetAtomicNum,
+            chem.Atom.GetTotalDegree,
+            chem.Atom.GetFormalCharge,
+            chem.Atom.GetChiralTag,
+            chem.Atom.GetTotalNumHs,
+            chem.Atom.GetHybridization,
+            chem.Atom.GetIsAromatic,
+            chem.Atom.GetMass,
+        )
+        self.bond_functions: tuple[Callable[[Any], Any], ...] = (
+            chem.Bond.GetBondType,
+            chem.Bond.GetIsConjugated,
+            chem.Bond.IsInRing,
+            chem.Bond.GetStereo,
+        )
+        self.end_functions: tuple[Callable[[Any], int], ...] = (chem.Bond.GetBeginAtomIdx, chem.Bond.GetEndAtomIdx)
         self.atoms: dict[tuple[Any, ...], AtomRow] = {}
         self.bonds: dict[tuple[Any, ...], BondRow] = {}
 
