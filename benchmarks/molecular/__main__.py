@@ -12,11 +12,14 @@ import argparse
 import os
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from benchmarks.molecular.methods import MOLECULE_SUITE
-from benchmarks.molecular.problems import PROBLEMS
-from benchmarks.tabular.report import write_report
+from benchmarks.molecular.problems import PROBLEMS, MoleculeSplit
+from benchmarks.molecular.ranks import save_ranks
+from benchmarks.molecular.report import ranks_path, write_molecule_report
 from benchmarks.tabular.runner import RunOptions, read_lines, run
 
 
@@ -35,6 +38,10 @@ def main() -> None:
     commands.add_parser("report", help="write the report of all finished lines")
     options = parser.parse_args()
     path = options.out / "molecules.jsonl"
+
+    def keep(problem: str, resplit: int, split: MoleculeSplit, method: str, scores: NDArray[np.float64]) -> None:
+        save_ranks(ranks_path(options.out, problem, resplit), split, method, scores)
+
     if options.command == "run":
         if options.cores < len(os.sched_getaffinity(0)):
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-options.cores :])
@@ -42,10 +49,9 @@ def main() -> None:
         os.environ["OMP_NUM_THREADS"] = str(options.cores)
         for name in options.problems:
             chosen = [k for k in PROBLEMS[name].resplits if options.resplits is None or k in options.resplits]
-            run(RunOptions([name], chosen, options.methods, path), MOLECULE_SUITE)
+            run(RunOptions([name], chosen, options.methods, path, keep=keep), MOLECULE_SUITE)
         return
-    resplits = {name: problem.resplits for name, problem in PROBLEMS.items()}
-    text = write_report("Committees on molecules", read_lines(path), list(PROBLEMS), resplits)
+    text = write_molecule_report(read_lines(path), options.out)
     (options.out / "molecules.md").write_text(text, encoding="utf-8")
     print(options.out / "molecules.md")
 
