@@ -100,6 +100,13 @@ class TestMembers:
         assert (verdict.ap_member, verdict.ce_member) == ("network", "network_ce")
         assert fitted.leaderboard.blend.ap.estimate > 0.6
 
+    def test_mined_negatives_are_a_twin_of_effort_best_and_enter_the_verdict(self):
+        assert list(tiny_members(effort="best")) == [*tiny_members(), "network_mined"]
+        fitted = fit_committee(training_rows(*digits()), tiny_members(["network", "network_mined"]), folds=2)
+        (verdict,) = fitted.leaderboard.verdicts
+        assert (verdict.ap_member, verdict.ce_member) == ("network", "network_mined")
+        assert all(row.ap.estimate > 0.5 for row in fitted.leaderboard.rows)
+
     def test_members_of_a_fold_share_the_first_stage(self, monkeypatch):
         trained = []
         train_stage = network_members._train_stage

@@ -73,8 +73,9 @@ def train_command(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Only these members: gbdt, forest, trees; of tables also linear, mlp, linear_ce, mlp_ce; of molecules "
-            "gine, gine_ce; of images network, network_ce, head. May be repeated.",
+            help="Only these members: gbdt, forest, trees; of tables also linear, mlp, linear_ce, mlp_ce, mlp_mined; "
+            "of molecules gine, gine_ce, gine_mined; of images network, network_ce, head, network_mined. Mined ones "
+            "are part of best alone. May be repeated.",
             rich_help_panel=COMMITTEE,
         ),
     ] = None,
