@@ -264,7 +264,7 @@ class TestCommittee:
             np.testing.assert_array_equal(with_mined.score(X, member=name), without.score(X, member=name))
         verdicts = {verdict.ce_member: verdict for verdict in with_mined.leaderboard.verdicts}
         assert list(verdicts) == ["mlp_ce", "mlp_mined"]
-        save_committee(with_mined, tmp_path / "saved")
+        save_committee(tmp_path / "saved", with_mined)
         loaded = load_committee(tmp_path / "saved")
         np.testing.assert_array_equal(loaded.score(X, member="mlp_mined"), with_mined.score(X, member="mlp_mined"))
         assert loaded.leaderboard == with_mined.leaderboard

@@ -277,7 +277,7 @@ _COSTS = {
     "mlp": Cost(1.1, 6e-5, 0.0),
     "linear_ce": Cost(0.01, 5e-7, 2e-8),
     "mlp_ce": Cost(0.3, 1.6e-5, 0.0),
-    "mlp_mined": Cost(0.3, 1.6e-5, 0.0),
+    "mlp_mined": Cost(0.4, 1.8e-5, 0.0),
 }
 _read_graph_network = partial(NetworkMember.from_bytes, design=GRAPH_NETWORK)
 
