@@ -64,7 +64,7 @@ def train_by_command(split: TableSplit, effort: str, seed: int) -> Scored:
 
 
 def train_rows_by_command(
-    train: Any, labels: _Array, test: Any, effort: str, seed: int, arguments: Sequence[str] = ()
+    train: Any, labels: _Array, test: Any, effort: str | None, seed: int, arguments: Sequence[str] = ()
 ) -> Scored:
     """Run `apmax train` on a file of the rows of a `pyarrow.Table`, and score other rows by the model in its folder.
 
@@ -72,7 +72,7 @@ def train_rows_by_command(
         train: The training rows.
         labels: Their labels.
         test: The rows to score.
-        effort: The effort of the committee.
+        effort: The effort of the committee; None where `arguments` ask for one network.
         seed: The seed.
         arguments: Further arguments of the command.
     """
@@ -84,8 +84,8 @@ def train_rows_by_command(
     with tempfile.TemporaryDirectory() as folder:
         file, out = Path(folder) / "train.parquet", Path(folder) / "model"
         pq.write_table(train.append_column("label", pa.array(labels.astype(int))), file)
-        command = [sys.executable, "-m", "apmax", "train", str(file), "--target", "label", "--effort", effort]
-        command += arguments
+        command = [sys.executable, "-m", "apmax", "train", str(file), "--target", "label", *arguments]
+        command += [] if effort is None else ["--effort", effort]
         used, started = cpu_seconds(), time.monotonic()
         done = subprocess.run(
             [*command, "--seed", str(seed), "--quiet", "--out", str(out)], capture_output=True, text=True, check=False
@@ -94,7 +94,10 @@ def train_rows_by_command(
             raise RuntimeError(f"apmax train ended with code {done.returncode}: {done.stderr[-2000:]}")
         facts = {"seconds": time.monotonic() - started, "cpu_seconds": cpu_seconds() - used}
         model = load_model(out)
-        *rows, blend = json.loads((out / "results.json").read_text(encoding="utf-8"))["leaderboard"]
+        results = json.loads((out / "results.json").read_text(encoding="utf-8"))
+        if effort is None:
+            return Scored(np.ravel(model.score_table(test)), facts | {"valid_ap": results["valid"]["ap"]["estimate"]})
+        *rows, blend = results["leaderboard"]
         facts |= {"crossfit_ap": blend["ap"]["estimate"]}
         members = {}
         for row in rows if effort != "quick" else ():
