@@ -12,14 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.molecular.problems import MoleculeSplit, load_molecule_split
-from benchmarks.tabular.methods import (
-    EFFORTS,
-    Scored,
-    cores,
-    run_command,
-    train_network_by_command,
-    train_rows_by_command,
-)
+from benchmarks.tabular.methods import EFFORTS, Scored, cores, run_command, train_rows_by_command
 from benchmarks.tabular.runner import Suite
 
 NETWORKS = {"gine_ce": ["--loss", "ce"], "gine_recipe": [], "gine_ce_mined": ["--loss", "ce_mined"]}
@@ -34,7 +27,7 @@ def _train_molecules(split: MoleculeSplit, method: str, seed: int) -> Scored:
     if method in EFFORTS:
         return train_rows_by_command(train, split.train_labels, test, method, seed, arguments)
     arguments += ["--model", "gine", *NETWORKS[method]]
-    return train_network_by_command(train, split.train_labels, test, seed, arguments)
+    return train_rows_by_command(train, split.train_labels, test, None, seed, arguments)
 
 
 def _chemprop(split: MoleculeSplit, seed: int) -> Scored:

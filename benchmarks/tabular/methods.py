@@ -64,7 +64,7 @@ def train_by_command(split: TableSplit, effort: str, seed: int) -> Scored:
 
 
 def train_rows_by_command(
-    train: Any, labels: _Array, test: Any, effort: str, seed: int, arguments: Sequence[str] = ()
+    train: Any, labels: _Array, test: Any, effort: str | None, seed: int, arguments: Sequence[str] = ()
 ) -> Scored:
     """Run `apmax train` on a file of the rows of a `pyarrow.Table`, and score other rows by the model in its folder.
 
@@ -72,39 +72,26 @@ def train_rows_by_command(
         train: The training rows.
         labels: Their labels.
         test: The rows to score.
-        effort: The effort of the committee.
+        effort: The effort of the committee; None where `arguments` ask for one network.
         seed: The seed.
         arguments: Further arguments of the command.
     """
     from apmax.workflows import load_model
 
     with tempfile.TemporaryDirectory() as folder:
-        out, facts = _run_train(Path(folder), train, labels, ["--effort", effort, *arguments, "--seed", str(seed)])
+        options = [] if effort is None else ["--effort", effort]
+        out, facts = _run_train(Path(folder), train, labels, [*options, *arguments, "--seed", str(seed)])
         model = load_model(out)
-        *rows, blend = json.loads((out / "results.json").read_text(encoding="utf-8"))["leaderboard"]
+        results = json.loads((out / "results.json").read_text(encoding="utf-8"))
+        if effort is None:
+            return Scored(np.ravel(model.score_table(test)), facts | {"valid_ap": results["valid"]["ap"]["estimate"]})
+        *rows, blend = results["leaderboard"]
         facts |= {"crossfit_ap": blend["ap"]["estimate"]}
         members = {}
         for row in rows if effort != "quick" else ():
             own = {"crossfit_ap": row["ap"]["estimate"], "weight": row["weight"], "fit_seconds": row["seconds"]}
             members[row["name"]] = (np.ravel(model.with_member(row["name"]).score_table(test)), own)
         return Scored(np.ravel(model.score_table(test)), facts, members)
-
-
-def train_network_by_command(train: Any, labels: _Array, test: Any, seed: int, arguments: Sequence[str]) -> Scored:
-    """Run `apmax train` for one network on a file of the rows of a `pyarrow.Table`, and score other rows.
-
-    Args:
-        train: The training rows; the command holds out its validation part from them.
-        labels: Their labels.
-        test: The rows to score.
-        seed: The seed.
-        arguments: The arguments that choose the network and its loss.
-    """
-    from apmax.workflows import load_model
-
-    with tempfile.TemporaryDirectory() as folder:
-        out, facts = _run_train(Path(folder), train, labels, [*arguments, "--seed", str(seed)])
-        return Scored(np.ravel(load_model(out).score_table(test)), facts)
 
 
 def _run_train(folder: Path, train: Any, labels: _Array, arguments: Sequence[str]) -> tuple[Path, dict[str, Any]]:
