@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from apmax.cli._options import COMMITTEE, DATA, SPLITTING, TRAINING, JobOptions, parse_duration, with_job_options
+from apmax.cli._options import (
+    COMMITTEE,
+    DATA,
+    SPLITTING,
+    TRAINING,
+    JobOptions,
+    allow_local_import,
+    parse_duration,
+    with_job_options,
+)
 from apmax.cli.report import write_training_report
 from apmax.folders import check_free, is_first_process
 
@@ -38,6 +47,8 @@ apmax train molecules.csv --smiles smiles --target active --model gine --split s
 apmax train tox21.csv --smiles smiles --target NR-AR --target NR-AhR --model mpnn --out runs/tox
 
 apmax train images/ --target malignant --test-share 0.1 --out runs/skin
+
+apmax train images/ --target malignant --backbone my_networks:build --out runs/own
 
 apmax train images/ --target malignant --model resnet18 --width 16 --out runs/network
 
@@ -75,6 +86,15 @@ def train_command(
             metavar="NAME",
             help="Only these members: gbdt, forest, trees; of tables also linear, mlp, linear_ce, mlp_ce; of molecules "
             "gine, gine_ce; of images network, network_ce, head. May be repeated.",
+            rich_help_panel=COMMITTEE,
+        ),
+    ] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Of images: the network of all members, resnet18, resnet34, resnet10, timm:NAME or your own as "
+            "package.module:callable (default: by the images).",
             rich_help_panel=COMMITTEE,
         ),
     ] = None,
@@ -133,7 +153,9 @@ def train_command(
         raise typer.BadParameter("--quiet and --verbose exclude each other")
     overrides = options.overrides(num_pos=num_pos, lr=lr, ensemble=ensemble, head=head, devices=devices)
     job = options.job_table(test=test, test_share=test_share)
-    committee = {"effort": effort, "members": member, "time_limit": parse_duration(time_limit)}
+    limit = parse_duration(time_limit)
+    committee = {"effort": effort, "members": member, "time_limit": limit, "backbone": backbone}
+    allow_local_import(backbone)
     given = {name: value for name, value in committee.items() if value is not None}
     if given:
         job["committee"] = {**job.get("committee", {}), **given}

@@ -65,7 +65,7 @@ def train_committee(
         ValueError: Data or settings are wrong, or differ from those of the training to continue.
     """
     before = None if started is None else _read_started(started)
-    weights = _check_weights(job)  # before data are read, which may take long
+    networks = _check_networks(job)  # before data are read, which may take long
     prepared = prepare_committee_rows(job.data, seed=job.committee.seed)
     job = CommitteeJob(prepared.data_type.config, job.committee)
     fingerprint = _data_fingerprint(prepared)
@@ -77,28 +77,29 @@ def train_committee(
     # Before anything is written: the rows may not allow even one split.
     folds = _shared_folds(prepared, job, plan)
     if notify is not None:
-        notify([*prepared.facts, *weights, *plan_lines(plan)], prepared.warnings)
+        notify([*prepared.facts, *networks, *plan_lines(plan)], prepared.warnings)
     if before is None:
         content = json.dumps({"plan": plan.to_table(), "data": fingerprint}, indent=1) + "\n"
         save_job(folder, job, prepared.encoder, prepared.targets, plan=content.encode())
         if prepared.unreadable:
             write_table(folder / "unreadable.csv", unreadable_table(prepared.unreadable))
-    targets = _target_rows(prepared, folds, plan, job.committee.pretrained)
+    targets = _target_rows(prepared, folds, plan, job.committee)
     committees = [_fit(target, plan, folder, progress=progress) for target in targets]
     return _finish(job, targets, committees, prepared, folder)
 
 
-def _check_weights(job: CommitteeJob) -> list[str]:
-    """Return a line about the weights that networks begin with, if they are to.
+def _check_networks(job: CommitteeJob) -> list[str]:
+    """Return lines about the network of the members and the weights that it begins with, where these are given.
 
     Raises:
-        ValueError: Weights of another network, or none.
+        ValueError: No such network, one of another output, weights of another network, or none.
     """
-    path, data_type = job.committee.pretrained, data_type_of(job.data)
-    if path is None:
+    path, backbone, data_type = job.committee.pretrained, job.committee.backbone, data_type_of(job.data)
+    if path is None and backbone is None:
         return []
-    network = data_type.build_model(data_type.fit_encoder(None, ()), next(iter(data_type.models)), {})
-    return [f"networks begin with {data_type.load_weights(network, path)}"]
+    network = data_type.build_backbone(backbone)
+    lines = [] if backbone is None else [f"networks are {backbone}"]
+    return lines if path is None else [*lines, f"networks begin with {data_type.load_weights(network, path)}"]
 
 
 def plan_lines(plan: CommitteePlan) -> list[str]:
@@ -155,14 +156,14 @@ def _shared_folds(prepared: CommitteeRows, job: CommitteeJob, plan: CommitteePla
 
 
 def _target_rows(
-    prepared: CommitteeRows, folds: _Folds, plan: CommitteePlan, pretrained: str | None
+    prepared: CommitteeRows, folds: _Folds, plan: CommitteePlan, config: CommitteeConfig
 ) -> list[_TargetRows]:
     """Return the labelled rows of each target, with their part of the shared folds."""
     names = prepared.targets.names
     every, data_type = _all_rows(prepared), prepared.data_type
 
     def members(rows: LabelledRows) -> dict[str, Member]:
-        table = data_type.committee_members(rows, pretrained=pretrained)
+        table = data_type.committee_members(rows, pretrained=config.pretrained, backbone=config.backbone)
         return find_members(plan.members, effort=plan.effort, table=table)
 
     if len(names) == 1:
@@ -201,10 +202,15 @@ def _make_plan(job: CommitteeJob, prepared: CommitteeRows) -> CommitteePlan:
         possible = len(make_folds(rows, most, config.seed)) if config.effort != "quick" else 1
     except ValueError:
         possible = 1
-    return plan_committee(
+    data_type = prepared.data_type
+    table = data_type.committee_members(prepared.rows, pretrained=config.pretrained, backbone=config.backbone)
+    notes = data_type.committee_notes(config.backbone)
+    if notes and not set(config.members) <= set(table):
+        raise ValueError(f"members: {notes[0]}")
+    plan = plan_committee(
         rows=len(rows.labels),
         positives=int(rows.labels.sum()),
-        columns=prepared.data_type.committee_columns(prepared.encoder),
+        columns=data_type.committee_columns(prepared.encoder),
         possible_folds=possible,
         effort=config.effort,
         members=config.members or None,
@@ -213,8 +219,9 @@ def _make_plan(job: CommitteeJob, prepared: CommitteeRows) -> CommitteePlan:
         seed=config.seed,
         kind=job.data.kind,
         targets=len(prepared.targets.each),
-        table=prepared.data_type.committee_members(prepared.rows, pretrained=config.pretrained),
+        table=table,
     )
+    return replace(plan, notes=(*plan.notes, *notes))
 
 
 def _fit(target: _TargetRows, plan: CommitteePlan, folder: Path, *, progress: bool) -> Committee:

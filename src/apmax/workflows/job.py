@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from apmax import validation
+from apmax import extras, validation
 from apmax.committee import EFFORTS, MEMBER_NAMES, find_members
 from apmax.data import is_molecule_file
 from apmax.train import (
@@ -26,6 +26,7 @@ from apmax.train import (
     write_atomic,
 )
 from apmax.workflows.data_types import DATA_TYPES, DataConfig, DataType, data_type_of
+from apmax.workflows.data_types.base import is_import_path
 from apmax.workflows.overrides import Overrides, override_run, set_at_path
 
 LARGEST_SEED = 2**31 - 2**10
@@ -68,6 +69,8 @@ class CommitteeConfig(ConfigTable):
         time_limit: Seconds that the plan may take; None for no limit.
         seed: Seed of all random numbers.
         pretrained: File of weights that the networks of images begin with.
+        backbone: The network of a committee of images: a built-in one, "timm:NAME" or "package.module:callable"; None
+            for the one that suits the images.
     """
 
     effort: str = "standard"
@@ -75,6 +78,7 @@ class CommitteeConfig(ConfigTable):
     time_limit: float | None = None
     seed: int = 0
     pretrained: str | None = None
+    backbone: str | None = None
 
     _floats = ("time_limit",)
     _tuples = ("members",)
@@ -178,12 +182,25 @@ def plan_training(
         if not data_type.has_pretrained:
             raise ValueError(f"pretrained is for networks of images; these data are of kind {data.kind}")
         config = replace(config, pretrained=str(find_file(config.pretrained, folders)))
+    if config.backbone is not None:
+        _check_backbone(config.backbone, data_type)
     if config.members:
         find_members(config.members, kind=data.kind)
     if data.split == "random":
         model = next(iter(data_type.models))
         raise ValueError(f"split: the folds of a committee are stratified; 'random' is for one network (model={model})")
     return CommitteeJob(_with_found_files(data_type.for_committee(config.effort).config, folders), config)
+
+
+def _check_backbone(backbone: str, data_type: DataType[Any]) -> None:
+    """Raise for data without a choice of networks, and for code that cannot be imported."""
+    if not data_type.has_pretrained:
+        raise ValueError(f"backbone is for networks of images; these data are of kind {data_type.config.kind}")
+    if is_import_path(backbone):
+        try:
+            extras.load_callable(backbone)
+        except ValueError as error:
+            raise ValueError(f"backbone: {error}") from None
 
 
 def _network_settings(table: Mapping[str, Any], overrides: Overrides, data_type: DataType[Any]) -> list[str]:

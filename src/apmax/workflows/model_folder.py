@@ -27,7 +27,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from apmax.committee import read_committee
+from apmax.committee import Member, read_committee
 from apmax.data import Targets
 from apmax.folders import FolderError, Manifest, read_manifest, write_atomic, write_manifest
 from apmax.train import Ensemble, PlattCurve
-from apmax.workflows.data_types import DATA_TYPES, Encoder, data_type_of
+from apmax.workflows.data_types import DATA_TYPES, DataType, Encoder, data_type_of
 from apmax.workflows.job import CommitteeJob, Job, job_from_toml, write_job
 from apmax.workflows.saved_model import SavedCommittee, SavedModel, SavedNetwork
 from apmax.workflows.scored_rows import MODEL_KIND
@@ -136,12 +136,11 @@ def load_model(folder: str | os.PathLike[str], *, model: str | Callable[..., nn.
     thresholds = _read_thresholds(manifest, targets.names)
     job = job_from_toml(manifest.read("run.toml"))
     if isinstance(job, CommitteeJob):
-        if model is not None:
-            raise ValueError(f"model: {folder} holds a committee, which has no network of your own")
-        committees = [read_committee(manifest, name) for name in committee_folders(len(targets.each))]
+        table = _trusted_members(job, model, folder)
+        committees = [read_committee(manifest, name, members=table) for name in committee_folders(len(targets.each))]
         return replace(SavedCommittee.of(job, encoder, targets, committees), thresholds=thresholds)
     calibration = _read_calibration(manifest, len(targets.each))
-    builder = _trusted_builder(job, model, folder)
+    builder = _trusted_builder(data_type_of(job.data), job.model.name, model, folder)
     members = [_load_network(job, encoder, manifest, name, builder) for name in weight_files(job)]
     network = members[0] if len(members) == 1 else Ensemble(members)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -232,16 +231,30 @@ def _read_json(manifest: Manifest, name: str) -> dict[str, Any]:
     return table if isinstance(table, dict) else {}
 
 
+def _trusted_members(
+    job: CommitteeJob, model: str | Callable[..., nn.Module] | None, folder: str | os.PathLike[str]
+) -> Mapping[str, Member] | None:
+    """Return members that read networks of the user's own; None where the committee has none."""
+    name, data_type = job.committee.backbone, data_type_of(job.data)
+    if name is None:
+        if model is not None:
+            raise ValueError(f"model: {folder} holds a committee, which has no network of your own")
+        return None
+    builder = _trusted_builder(data_type, name, model, folder)
+    return None if name in data_type.models and not callable(model) else data_type.saved_members(name, builder)
+
+
 def _trusted_builder(
-    job: Job, model: str | Callable[..., nn.Module] | None, folder: str | os.PathLike[str]
+    data_type: DataType[Any],
+    name: str,
+    model: str | Callable[..., nn.Module] | None,
+    folder: str | os.PathLike[str],
 ) -> Callable[..., nn.Module]:
     """Return the builder of the network; code outside of apmax is imported only if `model` names it."""
-    name = job.model.name
     if callable(model):
         return model
     if model is not None and model != name:
         raise ValueError(f"model must be {name!r}, the network that {folder} was trained with, got {model!r}")
-    data_type = data_type_of(job.data)
     if model is None and name not in data_type.models:
         raise ValueError(
             f"model: {folder} was trained with the network {name}, which is code outside of apmax: "
