@@ -35,7 +35,7 @@ from apmax.committee import (
 )
 from apmax.committee.image_networks import NO_SECONDS
 from apmax.committee.network_members import NetworkMember
-from apmax.data.images import Augment, ImageDataset
+from apmax.data.images import IMAGENET, Augment, ImageDataset
 from apmax.models.images import resnet10, resnet18
 from apmax.train import embed, image_recipe
 from apmax.train.config import Optimizer, Sampler, Stage
@@ -52,6 +52,7 @@ from apmax.workflows import (
 from apmax.workflows.data_types import ImageType
 from apmax.workflows.job import job_from_table, job_to_table
 from commands import interrupted_after, run
+from model_folders import renew_manifest
 from small_files import read_csv
 
 TINY = {"width": 2, "stem": "small"}
@@ -713,3 +714,158 @@ def test_images_of_a_fold_are_embedded_once(monkeypatch):
     )
     fit_committee(training_rows(*digits(40)), tiny_members(), folds=2)
     assert embedded == [20, 20]
+
+
+def frozen_job(images, weights="w.pth", **committee):
+    return {**job(images), "model": {"pretrained": str(weights)}, "committee": {"frozen": True, **committee}}
+
+
+@pytest.fixture(scope="module")
+def weights(committee):
+    """A file of the weights of a ResNet-18."""
+    torch.manual_seed(3)
+    path = committee[0].parent / "w.pth"
+    torch.save(resnet18(1000).state_dict(), path)
+    return path
+
+
+@pytest.fixture
+def embedded(monkeypatch):
+    """The numbers of images that a network was run on, a list that grows."""
+    from apmax.train import embedding
+
+    counts, real = [], embedding.head_inputs
+    monkeypatch.setattr(
+        embedding,
+        "head_inputs",
+        lambda module, head, dataset, **more: (counts.append(len(dataset)), real(module, head, dataset, **more))[1],
+    )
+    return counts
+
+
+class TestFrozen:
+    def test_members_are_heads_on_embeddings_that_one_pass_computes(self, committee, weights, embedded, tmp_path):
+        images, lines = committee[0], []
+        result = train_job(frozen_job(images, weights), out=tmp_path / "r", notify=lambda facts, _: lines.extend(facts))
+        train, test = 48, 12
+        assert embedded == [train, test]
+        plan = json.loads((tmp_path / "r" / "plan.json").read_text())["plan"]
+        assert (plan["members"], plan["folds"]) == (["linear", "linear_ce", "gbdt"], 5)
+        assert any("in training they are unchanged" in line for line in lines)
+        (verdict,) = result.leaderboards["target"].verdicts
+        assert (verdict.ap_member, verdict.ce_member) == ("linear", "linear_ce")
+        other = train_job({**frozen_job(images, weights), "seed": 0}, out=tmp_path / "s")
+        assert embedded == [train, test, test], "the cache has those of the training images"
+        np.testing.assert_array_equal(other.model.score(images), result.model.score(images))
+
+    def test_the_folder_has_the_network_and_scores_without_the_file_of_weights(
+        self, committee, weights, embedded, tmp_path
+    ):
+        images = committee[0]
+        shutil.copy(weights, tmp_path / "w.pth")
+        result = train_job(frozen_job(images, tmp_path / "w.pth"), out=tmp_path / "r")
+        (tmp_path / "w.pth").unlink()
+        embedded.clear()
+        loaded = load_model(tmp_path / "r")
+        scores = loaded.score(images)
+        assert embedded == [COUNT], "one pass for all members and folds"
+        np.testing.assert_array_equal(scores, result.model.score(images))
+        assert average_precision_score(digits_labels(images), scores) > 0.8
+        network = resnet18()
+        network.load_state_dict(torch.load(tmp_path / "r" / "backbone.pt", weights_only=True))
+        expected = torch.load(weights, weights_only=True)["layer4.1.conv2.weight"]
+        assert torch.equal(network.layer4[1].conv2.weight, expected)
+        files = sorted(path for name in ("other", "target") for path in (images / name).iterdir())
+        pixels = ImageDataset(np.stack([np.asarray(Image.open(path)) for path in files]), normalise=IMAGENET)
+        rows = embed(network, pixels).double().numpy()
+        member = loaded.with_member("linear").score(images)
+        by_hand = np.mean(
+            [
+                each.score_members(["linear"], loaded.committees[0].table, rows)["linear"]
+                for each in loaded.committees[0].folds
+            ],
+            0,
+        )
+        assert loaded.committees[0].folds[0].features.sizes == [0] * 512
+        np.testing.assert_allclose(member, by_hand, rtol=1e-3, atol=1e-3)
+
+    def test_damaged_weights_are_refused(self, committee, weights, tmp_path):
+        train_job(frozen_job(committee[0], weights, members=["linear_ce"]), out=tmp_path / "r")
+        torch.save(resnet10().state_dict(), tmp_path / "r" / "backbone.pt")
+        with pytest.raises(ValueError, match=r"backbone\.pt"):
+            load_model(tmp_path / "r")
+        renew_manifest(tmp_path / "r")
+        with pytest.raises(ValueError, match=r"backbone\.pt does not hold the weights of the network in run.toml"):
+            load_model(tmp_path / "r")
+
+    def test_an_own_network_may_be_frozen_and_is_imported_only_by_name(self, committee, own_backbones):
+        images = committee[0]
+        table = with_backbone(images, "own_backbones:Small", frozen=True)
+        expected = train_job(table, out="r").model.score(images)
+        own = sys.modules.pop("own_backbones").Small
+        (own_backbones / "own_backbones.imported").unlink()
+        with pytest.raises(ValueError, match="own_backbones:Small, which is code outside of apmax"):
+            load_model("r")
+        assert not (own_backbones / "own_backbones.imported").exists()
+        for model in (own, "own_backbones:Small"):
+            np.testing.assert_array_equal(load_model("r", model=model).score(images), expected)
+        with pytest.raises(ValueError, match=r"frozen: .* linear layer"):
+            train_job(with_backbone(images, "own_backbones:Convolution", frozen=True), out="s")
+        assert not Path("s/run.toml").exists()
+
+    def test_several_targets_share_the_embeddings(self, committee, weights, embedded, tmp_path):
+        images = committee[0]
+        data = {"train": str(images / "t.csv"), "target": ["y", "bright"], "path": "path"}
+        table = {**frozen_job(images, weights, members=["linear_ce", "gbdt"]), "data": data}
+        result = train_job(table, out=tmp_path / "r")
+        assert embedded == [COUNT]
+        stored = load_scored_rows(tmp_path / "r")["cross-fitted"]
+        assert stored.scores.shape == (COUNT, 2)
+        known = ~np.isnan(stored.labels[:, 0])
+        assert average_precision_score(stored.labels[known, 0], stored.scores[known, 0]) > 0.8
+        np.testing.assert_array_equal(
+            load_model(tmp_path / "r").score(images / "t.csv"), result.model.score(images / "t.csv")
+        )
+
+    @pytest.mark.slow
+    def test_an_interrupted_training_continues(self, committee, weights, embedded, tmp_path, monkeypatch):
+        from apmax.workflows import committee_training
+
+        images, table = committee[0], frozen_job(committee[0], weights, members=["linear", "gbdt"])
+        expected = train_job(table, out=tmp_path / "whole").model.score(images)
+        monkeypatch.setattr(committee_training, "save_result", interrupted_after(3))
+        with pytest.raises(KeyboardInterrupt):
+            train_job(table, out=tmp_path / "r")
+        monkeypatch.setattr(committee_training, "save_result", save_result)
+        again = train_job(table, out=tmp_path / "r", resume=True)
+        np.testing.assert_array_equal(again.model.score(images), expected)
+
+    def test_what_cannot_be_frozen_is_refused(self, committee, weights):
+        images = committee[0]
+        for table in ({**job(images), "committee": {"frozen": True}}, with_backbone(images, "resnet18", frozen=True)):
+            with pytest.raises(ValueError, match="frozen: the members would read a network with random weights"):
+                plan_training(table)
+        with pytest.raises(ValueError, match="frozen and augment exclude each other"):
+            plan_training({**frozen_job(images, weights), **job(images, augment="small")})
+        with pytest.raises(ValueError, match="members must be one of gbdt, forest, trees, linear"):
+            plan_training(frozen_job(images, weights, members=["network"]))
+        with pytest.raises(ValueError, match="frozen is for networks of images; these data are of kind table"):
+            plan_training(
+                {
+                    "data": {"train": str(images / "t.csv"), "target": "y", "kind": "table"},
+                    "committee": {"frozen": True},
+                }
+            )
+
+    @pytest.mark.slow
+    def test_the_command_line_trains_ranks_and_reports(self, committee, weights, tmp_path, capsys):
+        images, folder = committee[0], tmp_path / "r"
+        options = ["--pretrained", weights, "--frozen", "--effort", "quick", "--out", folder]
+        assert run("train", images, "--target", "target", *options) == 0
+        assert "plan (quick): linear on one split" in capsys.readouterr().out
+        assert run("predict", folder, images, "--sort", "--out", tmp_path / "s.csv", "--member", "linear") == 0
+        assert run("evaluate", folder, images) == 0
+        assert run("report", folder, "--out", tmp_path / "r.html") == 0
+        capsys.readouterr()
+        assert run("train", images, "--target", "target", "--frozen", "--out", tmp_path / "t") == 1
+        assert "--frozen: the members would read" in capsys.readouterr().err

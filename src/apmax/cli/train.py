@@ -52,6 +52,8 @@ apmax train images/ --target malignant --backbone my_networks:build --out runs/o
 
 apmax train images/ --target malignant --model resnet18 --width 16 --out runs/network
 
+apmax train images/ --target malignant --pretrained resnet18.pth --frozen --out runs/heads
+
 apmax train lesions.csv --path file --target malignant --group patient --pretrained resnet18.pth --out runs/skin"""
 
 
@@ -98,6 +100,15 @@ def train_command(
             rich_help_panel=COMMITTEE,
         ),
     ] = None,
+    frozen: Annotated[
+        bool,
+        typer.Option(
+            "--frozen",
+            help="Of images: keep the network, with the weights of --pretrained or your own --backbone, as it is; "
+            "the members linear, linear_ce and gbdt read its embeddings, which are computed once.",
+            rich_help_panel=COMMITTEE,
+        ),
+    ] = False,
     time_limit: Annotated[
         str | None,
         typer.Option(
@@ -154,7 +165,13 @@ def train_command(
     overrides = options.overrides(num_pos=num_pos, lr=lr, ensemble=ensemble, head=head, devices=devices)
     job = options.job_table(test=test, test_share=test_share)
     limit = parse_duration(time_limit)
-    committee = {"effort": effort, "members": member, "time_limit": limit, "backbone": backbone}
+    committee = {
+        "effort": effort,
+        "members": member,
+        "time_limit": limit,
+        "backbone": backbone,
+        "frozen": frozen or None,
+    }
     allow_local_import(backbone)
     given = {name: value for name, value in committee.items() if value is not None}
     if given:

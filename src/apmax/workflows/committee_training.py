@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -35,7 +36,7 @@ from apmax.train.run_directory import data_fingerprint
 from apmax.validation import plural
 from apmax.workflows.committee_progress import CommitteeProgress
 from apmax.workflows.contact_sheets import draw_contact_sheets
-from apmax.workflows.data_types import LabelledRows, RowReport, data_type_of, encode_rows
+from apmax.workflows.data_types import FrozenImageType, LabelledRows, RowReport, data_type_of, encode_rows
 from apmax.workflows.evaluation import evaluate_targets
 from apmax.workflows.job import CommitteeConfig, CommitteeJob, job_from_toml
 from apmax.workflows.job_result import JobResult, Notify
@@ -68,6 +69,9 @@ def train_committee(
     networks = _check_networks(job)  # before data are read, which may take long
     prepared = prepare_committee_rows(job.data, seed=job.committee.seed)
     job = CommitteeJob(prepared.data_type.config, job.committee)
+    weights = None
+    if job.committee.frozen:
+        prepared, weights = _with_embeddings(prepared, job.committee, notify)
     fingerprint = _data_fingerprint(prepared)
     if before is None:
         plan = _make_plan(job, prepared)
@@ -80,7 +84,7 @@ def train_committee(
         notify([*prepared.facts, *networks, *plan_lines(plan)], prepared.warnings)
     if before is None:
         content = json.dumps({"plan": plan.to_table(), "data": fingerprint}, indent=1) + "\n"
-        save_job(folder, job, prepared.encoder, prepared.targets, plan=content.encode())
+        save_job(folder, job, prepared.encoder, prepared.targets, plan=content.encode(), backbone=weights)
         if prepared.unreadable:
             write_table(folder / "unreadable.csv", unreadable_table(prepared.unreadable))
     targets = _target_rows(prepared, folds, plan, job.committee)
@@ -100,6 +104,24 @@ def _check_networks(job: CommitteeJob) -> list[str]:
     network = data_type.build_backbone(backbone)
     lines = [] if backbone is None else [f"networks are {backbone}"]
     return lines if path is None else [*lines, f"networks begin with {data_type.load_weights(network, path)}"]
+
+
+def _with_embeddings(
+    prepared: CommitteeRows, config: CommitteeConfig, notify: Notify | None
+) -> tuple[CommitteeRows, bytes]:
+    """Return the rows as embeddings of the frozen network, and its weights as a file."""
+    if notify is not None:
+        notify([f"embeddings of {len(prepared.rows.labels):,} images are computed once, or read from the cache"], [])
+    data_type = prepared.data_type
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(config.seed)
+        network = data_type.build_backbone(config.backbone)
+    if config.pretrained is not None:
+        data_type.load_weights(network, config.pretrained)
+    content = io.BytesIO()
+    torch.save(network.state_dict(), content)
+    frozen = FrozenImageType(data_type.config, network, prepared.rows.dataset)
+    return replace(prepared, data_type=frozen), content.getvalue()
 
 
 def plan_lines(plan: CommitteePlan) -> list[str]:
@@ -248,7 +270,8 @@ def _finish(
     folder: Path,
 ) -> JobResult:
     """Evaluate and save fitted committees, the manifest last."""
-    model = SavedCommittee.of(job, prepared.encoder, prepared.targets, committees)
+    frozen = prepared.data_type if isinstance(prepared.data_type, FrozenImageType) else None
+    model = SavedCommittee.of(job, prepared.encoder, prepared.targets, committees, frozen=frozen)
     names, rows, report = model.targets.names, prepared.rows, RowReport()
     blended = np.full((len(rows.labels), len(names)), np.nan)
     own = {name: blended.copy() for name in committees[0].table}
@@ -322,9 +345,13 @@ def _read_started(started: Manifest) -> _Started | None:
         raise ValueError(f"{started.folder} holds the training of one network: resume with the same settings")
     try:
         table = json.loads(started.read(PLAN_FILE))
-        return _Started(job, CommitteePlan.from_table(table["plan"], kind=job.data.kind), str(table["data"]))
+        return _Started(job, _read_plan(table["plan"], job), str(table["data"]))
     except (KeyError, TypeError, ValueError) as error:
         raise FolderError(f"{started.folder} was not written by apmax: its {PLAN_FILE} has no plan ({error})") from None
+
+
+def _read_plan(table: Any, job: CommitteeJob) -> CommitteePlan:
+    return CommitteePlan.from_table(table, kind=job.committee.member_kind(job.data.kind))
 
 
 def _check_same_job(folder: Path, before: _Started, job: CommitteeJob, fingerprint: str) -> None:

@@ -18,6 +18,7 @@ calibration.json    the curve from scores to probabilities of each target, fitte
 of a committee
 plan.json           members, folds and estimated time, and the checksum of the training rows
 log.txt             a line for each fitted member
+backbone.pt         the weights of a frozen network, whose embeddings the members read
 committee.json, members/…   the committee (`apmax.committee.storage`); of several targets target-0/committee.json, …
 """
 
@@ -39,7 +40,8 @@ from apmax.committee import Member, read_committee
 from apmax.data import Targets
 from apmax.folders import FolderError, Manifest, read_manifest, write_atomic, write_manifest
 from apmax.train import Ensemble, PlattCurve
-from apmax.workflows.data_types import DATA_TYPES, DataType, Encoder, data_type_of
+from apmax.workflows.data_types import DATA_TYPES, DataType, Encoder, FrozenImageType, ImageData, data_type_of
+from apmax.workflows.data_types.images import USUAL_SIZE, ImageEncoder
 from apmax.workflows.job import CommitteeJob, Job, job_from_toml, write_job
 from apmax.workflows.saved_model import SavedCommittee, SavedModel, SavedNetwork
 from apmax.workflows.scored_rows import MODEL_KIND
@@ -48,12 +50,19 @@ FORMAT_VERSION = 3
 JOB_FILES = ("run.toml", "encoder.json")
 """Files that are written before training."""
 CALIBRATION_FILE, DECISION_FILE, PLAN_FILE = "calibration.json", "decision.json", "plan.json"
+BACKBONE_FILE = "backbone.pt"
 
 
 def save_job(
-    folder: Path, job: Job | CommitteeJob, encoder: Encoder, targets: Targets, *, plan: bytes | None = None
+    folder: Path,
+    job: Job | CommitteeJob,
+    encoder: Encoder,
+    targets: Targets,
+    *,
+    plan: bytes | None = None,
+    backbone: bytes | None = None,
 ) -> None:
-    """Write all of a model's folder that is known before training; of a committee also its plan."""
+    """Write all of a model's folder that is known before training; of a committee also its plan and frozen network."""
     if read_started(folder) is not None:
         # While the files are replaced, the manifest lists none of them.
         write_manifest(folder, (), kind=MODEL_KIND, complete=False)
@@ -68,12 +77,16 @@ def save_job(
     write_atomic(folder / "encoder.json", (json.dumps(content, indent=1) + "\n").encode())
     if plan is not None:
         write_atomic(folder / PLAN_FILE, plan)
+    if backbone is not None:
+        write_atomic(folder / BACKBONE_FILE, backbone)
     write_manifest(folder, job_files(job), kind=MODEL_KIND, complete=False)
 
 
 def job_files(job: Job | CommitteeJob) -> tuple[str, ...]:
     """Return the files that are written before training."""
-    return (*JOB_FILES, PLAN_FILE) if isinstance(job, CommitteeJob) else JOB_FILES
+    if not isinstance(job, CommitteeJob):
+        return JOB_FILES
+    return (*JOB_FILES, PLAN_FILE, *([BACKBONE_FILE] if job.committee.frozen else []))
 
 
 def committee_folders(targets: int) -> list[str]:
@@ -138,7 +151,8 @@ def load_model(folder: str | os.PathLike[str], *, model: str | Callable[..., nn.
     if isinstance(job, CommitteeJob):
         table = _trusted_members(job, model, folder)
         committees = [read_committee(manifest, name, members=table) for name in committee_folders(len(targets.each))]
-        return replace(SavedCommittee.of(job, encoder, targets, committees), thresholds=thresholds)
+        frozen = _load_frozen(job, manifest, model) if job.committee.frozen else None
+        return replace(SavedCommittee.of(job, encoder, targets, committees, frozen=frozen), thresholds=thresholds)
     calibration = _read_calibration(manifest, len(targets.each))
     builder = _trusted_builder(data_type_of(job.data), job.model.name, model, folder)
     members = [_load_network(job, encoder, manifest, name, builder) for name in weight_files(job)]
@@ -241,7 +255,22 @@ def _trusted_members(
             raise ValueError(f"model: {folder} holds a committee, which has no network of your own")
         return None
     builder = _trusted_builder(data_type, name, model, folder)
-    return None if name in data_type.models and not callable(model) else data_type.saved_members(name, builder)
+    own = name not in data_type.models or callable(model)
+    # The members of a frozen network are no networks.
+    return data_type.saved_members(name, builder) if own and not job.committee.frozen else None
+
+
+def _load_frozen(
+    job: CommitteeJob, manifest: Manifest, model: str | Callable[..., nn.Module] | None
+) -> FrozenImageType:
+    """Return the data type with the frozen network of a committee."""
+    data_type = data_type_of(job.data)
+    assert isinstance(job.data, ImageData)
+    name = job.committee.backbone or next(iter(data_type.models))
+    builder = _trusted_builder(data_type, name, model, manifest.folder)
+    network = data_type.build_model(ImageEncoder(job.data.size or USUAL_SIZE), name, {}, builder=builder)
+    _load_weights(network, manifest, BACKBONE_FILE, name)
+    return FrozenImageType(job.data, network)
 
 
 def _trusted_builder(
@@ -266,16 +295,24 @@ def _trusted_builder(
 def _load_network(
     job: Job, encoder: Encoder, manifest: Manifest, name: str, builder: Callable[..., nn.Module]
 ) -> nn.Module:
-    content = manifest.read(name)
     network = data_type_of(job.data).build_model(encoder, job.model.name, job.model.options, builder=builder)
+    options = "".join(f", {key} = {value}" for key, value in job.model.options.items())
+    _load_weights(network, manifest, name, job.model.name + options)
+    return network
+
+
+def _load_weights(network: nn.Module, manifest: Manifest, name: str, described: str) -> None:
+    """Load a file of weights into a network that is described in run.toml.
+
+    Raises:
+        ValueError: Weights of another network, or none.
+    """
+    content = manifest.read(name)
     try:
         network.load_state_dict(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
     except Exception as error:  # the type that torch raises for a damaged file depends on its first bytes
-        options = "".join(f", {key} = {value}" for key, value in job.model.options.items())
         lines = [line.strip() for line in str(error).splitlines()]
         reason = lines[min(1, len(lines) - 1)] if lines else type(error).__name__
         raise ValueError(
-            f"{manifest.folder / name} does not hold the weights of the network in run.toml "
-            f"({job.model.name}{options}): {reason}"
+            f"{manifest.folder / name} does not hold the weights of the network in run.toml ({described}): {reason}"
         ) from None
-    return network

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from torch import nn
 
 from apmax import extras, validation
-from apmax.committee import ImageFeatures, ImageTraining, Member, image_members
+from apmax.committee import Features, ImageFeatures, ImageTraining, Member, image_members
 from apmax.data import ON_ERROR, RowSource, Targets, UnreadableRow, any_known
 from apmax.data.caching import with_progress, worker_processes
 from apmax.data.images import (
@@ -281,7 +281,7 @@ class ImageType(DataType[ImageData]):
         anneal = model in self.models and not pretrained and self._has_few_positives(positives)
         return image_recipe(rows, positives, size=self.config.size or USUAL_SIZE, anneal=anneal)
 
-    def committee_features(self, rows: LabelledRows) -> ImageFeatures:
+    def committee_features(self, rows: LabelledRows) -> Features:
         """Return the images, without labels: each member is given its own."""
         images = rows.dataset
         return ImageFeatures(ImageDataset(images.store, places=images.places, normalise=images.normalise))
@@ -345,10 +345,9 @@ class ImageType(DataType[ImageData]):
         """Return 1: the time that members take is that of their networks."""
         return 1
 
-    def committee_rows(self, encoded: EncodedRows, table: Any) -> ImageDataset:  # noqa: ARG002 - encoded is enough
+    def committee_rows(self, encoded: EncodedRows, table: Any) -> Any:  # noqa: ARG002 - encoded is enough
         """Return the images."""
-        dataset: ImageDataset = encoded.dataset
-        return dataset
+        return encoded.dataset
 
     def _has_few_positives(self, positives: int) -> bool:
         return (self.config.size or USUAL_SIZE) <= NARROW_SIZE and positives < FEW_POSITIVES
