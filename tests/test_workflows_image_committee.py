@@ -837,6 +837,11 @@ class TestFrozen:
         with pytest.raises(KeyboardInterrupt):
             train_job(table, out=tmp_path / "r")
         monkeypatch.setattr(committee_training, "save_result", save_result)
+        kept = weights.read_bytes()
+        torch.save(resnet18(1000).state_dict(), weights)
+        with pytest.raises(ValueError, match="its frozen network of other weights"):
+            train_job(table, out=tmp_path / "r", resume=True)
+        weights.write_bytes(kept)
         again = train_job(table, out=tmp_path / "r", resume=True)
         np.testing.assert_array_equal(again.model.score(images), expected)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from collections.abc import Mapping
@@ -72,7 +73,7 @@ def train_committee(
     weights = None
     if job.committee.frozen:
         prepared, weights = _with_embeddings(prepared, job.committee, notify)
-    fingerprint = _data_fingerprint(prepared)
+    fingerprint = _data_fingerprint(prepared, weights)
     if before is None:
         plan = _make_plan(job, prepared)
     else:
@@ -384,12 +385,14 @@ def _check_same_job(folder: Path, before: _Started, job: CommitteeJob, fingerpri
         if old != new:
             raise ValueError(f"{name} was {old} in {folder} and is {new} now: resume with the same")
     if before.fingerprint != fingerprint:
-        raise ValueError(f"the training in {folder} was of other rows: their fingerprint differs; resume with the same")
+        what = "other rows, or its frozen network of other weights" if job.committee.frozen else "other rows"
+        raise ValueError(f"the training in {folder} was of {what}: their fingerprint differs; resume with the same")
 
 
-def _data_fingerprint(prepared: CommitteeRows) -> str:
-    """Return a SHA-256 of inputs, labels and weights of the training rows."""
+def _data_fingerprint(prepared: CommitteeRows, frozen: bytes | None) -> str:
+    """Return a SHA-256 of inputs, labels and weights of the training rows, and one of a frozen network."""
     rows = prepared.rows
     dataset = next(encode_rows(prepared.encoder, rows.table)).dataset if rows.dataset is None else rows.dataset
     labels, weight = torch.tensor(rows.labels), torch.tensor(prepared.sample_weight)
-    return data_fingerprint(Data(dataset), (labels, None), (weight, None))
+    digest = data_fingerprint(Data(dataset), (labels, None), (weight, None))
+    return digest if frozen is None else f"{digest} {hashlib.sha256(frozen).hexdigest()}"

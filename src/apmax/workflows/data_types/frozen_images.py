@@ -35,6 +35,11 @@ class FrozenImageType(ImageType):
 
     Raises:
         ValueError: The scores of the network are not the output of a last linear layer.
+
+    >>> from apmax.models.images import resnet10
+    >>> heads = FrozenImageType(ImageData("images", "malignant"), resnet10(width=8))
+    >>> heads.committee_columns(heads.fit_encoder(None, ())), heads.committee_folds("standard")
+    (64, 5)
     """
 
     def __init__(self, config: ImageData, network: nn.Module, images: Any = None) -> None:
