@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from benchmarks.tabular.report import write_report
 from benchmarks.tabular.runner import RunOptions, Suite, read_lines, run
 
+Report = Callable[[Sequence[Mapping[str, Any]], Path], str]
+"""From finished lines and the folder of the results to the text of the report."""
+Keep = Callable[[Path, str, int, Any, str, Any], None]
+"""Called with the folder of the results, problem, resplit, split, method and test scores of every finished method."""
 
-def run_suite_command(description: str | None, name: str, suite: Suite, resplits: Mapping[str, Sequence[int]]) -> None:
+
+def run_suite_command(
+    description: str | None,
+    name: str,
+    suite: Suite,
+    resplits: Mapping[str, Sequence[int]],
+    *,
+    report: Report | None = None,
+    keep: Keep | None = None,
+) -> None:
     """Parse the command line and run one of its commands.
 
     Args:
@@ -21,6 +36,8 @@ def run_suite_command(description: str | None, name: str, suite: Suite, resplits
         name: Of the data, and of the files that are written.
         suite: The methods.
         resplits: The numbers of the splits of each problem.
+        report: Writes the report; None for that of tables.
+        keep: Keeps test scores.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
@@ -42,8 +59,13 @@ def run_suite_command(description: str | None, name: str, suite: Suite, resplits
         os.environ["OMP_NUM_THREADS"] = str(options.cores)
         for problem in options.problems:
             chosen = [k for k in resplits[problem] if options.resplits is None or k in options.resplits]
-            run(RunOptions([problem], chosen, options.methods, path), suite)
+            kept = None if keep is None else partial(keep, options.out)
+            run(RunOptions([problem], chosen, options.methods, path, keep=kept), suite)
         return
-    text = write_report(f"Committees on {name}", read_lines(path), list(resplits), resplits)
+    lines = read_lines(path)
+    if report is None:
+        text = write_report(f"Committees on {name}", lines, list(resplits), resplits)
+    else:
+        text = report(lines, options.out)
     (options.out / f"{name}.md").write_text(text, encoding="utf-8")
     print(options.out / f"{name}.md")
