@@ -49,6 +49,7 @@ class NetworkDesign:
         selects: Whether held-out rows select the epoch; otherwise networks learn from all rows, to the last epoch.
         accelerator: As in Lightning Fabric; "auto" trains and scores on a GPU if there is one.
         begin: Changes a new network before it is trained, such as to pretrained weights; None for nothing.
+        own_code: Whether `build` calls code of the user's own, which may not know the device "meta".
     """
 
     name: str
@@ -63,6 +64,7 @@ class NetworkDesign:
     selects: bool = True
     accelerator: str = "cpu"
     begin: Callable[[Any], Any] | None = None
+    own_code: bool = False
 
     def placed(self, network: nn.Module) -> nn.Module:
         """Return the network on the device that it scores on."""
@@ -190,7 +192,7 @@ class NetworkMember:
             saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
             architecture, rounds = dict(saved["architecture"]), tuple(int(value) for value in saved["rounds"])
             # Shapes first, which take no memory: an architecture of unknown origin may ask for any amount of it.
-            with torch.device("meta"):
+            with torch.device("cpu" if design.own_code else "meta"):
                 expected = design.build(architecture, None).state_dict()
             if {name: value.shape for name, value in saved["weights"].items()} != {
                 name: value.shape for name, value in expected.items()
