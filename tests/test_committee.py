@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import replace
+from itertools import combinations
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,8 +16,10 @@ from references import average_precision as reference_ap
 pytest.importorskip("lightgbm")
 
 from apmax.committee import (
+    MEMBERS_BY_KIND,
     ArrayFeatures,
     FitResult,
+    LossVerdict,
     Member,
     TableFeatures,
     TrainingRows,
@@ -28,10 +31,11 @@ from apmax.committee.members import Cost, EstimatorMember, FoldData
 from apmax.committee.storage import load_committee, load_results, save_committee, save_result
 from apmax.committee.trees import STOPPING_RULES, Forest, fit_boosting, fit_forest, running_average_precision
 from apmax.folders import FolderError
-from apmax.metrics import average_precision
+from apmax.metrics import Difference, average_precision
 
 COST = Cost(1.0, 0.0, 0.0)
 CHEAP = ["gbdt", "trees", "linear", "linear_ce"]
+NETWORKS = ["mlp", "mlp_ce", "mlp_mined"]
 
 
 def table(seed: int = 0, rows: int = 400, share: float = 0.15, signal: float = 1.5) -> tuple[np.ndarray, np.ndarray]:
@@ -241,6 +245,45 @@ class TestCommittee:
         )
         for row in fitted.leaderboard.rows:
             assert row.ap.estimate > 0.35, row.name
+
+    def test_the_losses_of_a_network_share_the_first_stage_and_differ_in_the_second(self):
+        X, y = table(7, 200)
+        data = FoldData(X.astype(np.float32), X, y, np.ones(200), [0] * 4, None, seed=0, rounds=(1, 2))
+        scores = [member.fit(data).score(data.matrix) for member in find_members(NETWORKS).values()]
+        assert len(data.shared) == 1
+        for first, second in combinations(scores, 2):
+            assert np.ptp(first - second) > 1e-4
+
+    @pytest.mark.slow
+    def test_mined_negatives_enter_the_verdict_and_change_no_other_member(self, tmp_path):
+        X, y = table(7, 500)
+        rows = training_rows(X, y)
+        with_mined = fit_committee(rows, find_members(NETWORKS), folds=2)
+        without = fit_committee(rows, find_members(["mlp", "mlp_ce"]), folds=2)
+        for name in ("mlp", "mlp_ce"):
+            np.testing.assert_array_equal(with_mined.score(X, member=name), without.score(X, member=name))
+        verdicts = {verdict.ce_member: verdict for verdict in with_mined.leaderboard.verdicts}
+        assert list(verdicts) == ["mlp_ce", "mlp_mined"]
+        save_committee(tmp_path / "saved", with_mined)
+        loaded = load_committee(tmp_path / "saved")
+        np.testing.assert_array_equal(loaded.score(X, member="mlp_mined"), with_mined.score(X, member="mlp_mined"))
+        assert loaded.leaderboard == with_mined.leaderboard
+
+    @pytest.mark.parametrize(("low", "high", "end"), [(0.01, 0.3, "the gain is more"), (-0.1, 0.1, "may do as much")])
+    def test_the_sentence_on_mined_negatives_says_what_it_compares_with(self, low, high, end):
+        difference = Difference(0.1, low, high, 0.95, 0.5)
+        sentence = LossVerdict("mlp", "mlp_mined", difference).sentence
+        assert sentence.startswith("mlp trained by AP against cross-entropy on mined negatives: +0.100 (")
+        assert end in sentence
+        assert "mined" not in LossVerdict("mlp", "mlp_ce", difference).sentence
+
+    def test_mined_twins_are_members_of_effort_best_alone(self):
+        for kind, members in MEMBERS_BY_KIND.items():
+            mined = {name for name in members if name.endswith("_mined")}
+            assert len(mined) == 1
+            assert set(find_members(None, effort="best", kind=kind)) == set(members)
+            for effort in ("quick", "standard"):
+                assert set(find_members(None, effort=effort, kind=kind)) == set(members) - mined
 
     @pytest.mark.slow
     def test_networks_are_members_and_enter_the_verdict(self):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from apmax.committee.loss_rule import AP_LOSS_RULE, loss_advice
+from apmax.committee.loss_rule import AP_LOSS_RULE, loss_advice, mined_advice
 
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "when-ap-pays.md"
 
@@ -23,6 +23,14 @@ def test_advice_follows_the_interval(low, high, beginning):
     assert loss_advice(low, high).startswith(beginning)
 
 
-def test_interval_in_the_wrong_order_is_refused():
+@pytest.mark.parametrize(
+    ("low", "high", "text"), [(0.01, 0.02, "the gain is more"), (0.0, 0.02, "may do"), (-0.03, -0.01, "do more than")]
+)
+def test_advice_on_mined_negatives_follows_the_interval(low, high, text):
+    assert text in mined_advice(low, high)
+
+
+@pytest.mark.parametrize("advice", [loss_advice, mined_advice])
+def test_interval_in_the_wrong_order_is_refused(advice):
     with pytest.raises(ValueError, match=r"low must be at most high, got 0.2 and 0.1"):
-        loss_advice(0.2, 0.1)
+        advice(0.2, 0.1)

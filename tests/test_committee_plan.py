@@ -14,12 +14,13 @@ pytest.importorskip("lightgbm")
 from apmax.committee import EFFORTS, MEMBERS, MOLECULE_MEMBERS, CommitteePlan, find_members, plan_committee
 
 SIZE = {"rows": 7000, "positives": 150, "columns": 20}
+STANDARD = ("gbdt", "forest", "trees", "linear", "mlp", "linear_ce", "mlp_ce")
 
 
 def test_efforts_differ_in_members_and_folds():
     plans = {effort: plan_committee(**SIZE, possible_folds=12, effort=effort) for effort in EFFORTS}
     assert (plans["quick"].members, plans["quick"].folds) == (("gbdt",), 1)
-    assert (plans["standard"].members, plans["standard"].folds) == (tuple(MEMBERS), 5)
+    assert (plans["standard"].members, plans["standard"].folds) == (STANDARD, 5)
     assert (plans["best"].members, plans["best"].folds) == (tuple(MEMBERS), 10)
     assert plans["quick"].seconds < plans["standard"].seconds < plans["best"].seconds
     assert not any(plan.notes for plan in plans.values())
@@ -49,9 +50,9 @@ def test_a_time_limit_cuts_folds_first_then_twins_then_the_dearest():
             seen.append((plan.effort, plan.members, plan.folds))
     sizes = [len(members) for _, members, _ in seen]
     assert sizes == sorted(sizes, reverse=True)
-    assert seen[0] == ("standard", tuple(MEMBERS), 4)
+    assert seen[0] == ("standard", STANDARD, 4)
     assert seen[-1] == ("quick", ("gbdt",), 1)
-    dropped = [set(MEMBERS) - set(members) for _, members, _ in seen]
+    dropped = [set(STANDARD) - set(members) for _, members, _ in seen]
     first = next(names for names in dropped if names)
     assert first <= {"mlp_ce", "linear_ce"}
     assert all("mlp_ce" in names for names in dropped if "mlp" in names)
@@ -60,8 +61,23 @@ def test_a_time_limit_cuts_folds_first_then_twins_then_the_dearest():
 def test_best_is_cut_to_standard_before_members_are_dropped():
     best = plan_committee(**SIZE, possible_folds=10, effort="best")
     cut = plan_committee(**SIZE, possible_folds=10, effort="best", time_limit=best.seconds / 4)
-    assert (cut.effort, cut.members) == ("standard", tuple(MEMBERS))
+    assert (cut.effort, cut.members) == ("standard", STANDARD)
     assert cut.notes[0].endswith("standard instead of best")
+    assert cut.notes[-1].endswith("without mlp_mined")
+
+
+def test_a_time_limit_cuts_mined_twins_before_folds():
+    best = plan_committee(**SIZE, possible_folds=10, effort="best")
+    cut = plan_committee(**SIZE, possible_folds=10, effort="best", time_limit=best.seconds - 0.2)
+    assert (cut.effort, cut.members, cut.folds) == ("best", STANDARD, 10)
+    named = {"possible_folds": 5, "members": ["linear", "mlp", "mlp_mined"]}
+    full = plan_committee(**SIZE, **named)
+    assert full.members == ("linear", "mlp", "mlp_mined")
+    cut = plan_committee(**SIZE, **named, time_limit=full.seconds - 0.2)
+    assert (cut.members, cut.folds) == (("linear", "mlp"), 5)
+    alone = plan_committee(**SIZE, possible_folds=5, members=["mlp_mined"], time_limit=full.seconds / 3)
+    assert alone.members == ("mlp_mined",)
+    assert alone.folds < 5
 
 
 def test_a_limit_that_nothing_meets_is_said():
@@ -141,11 +157,12 @@ class TestMolecules:
 
     def test_the_plan_has_the_members_of_molecules(self):
         plan = plan_committee(**self.size)
-        assert plan.members == tuple(MOLECULE_MEMBERS)
+        assert plan.members == ("gbdt", "forest", "trees", "gine", "gine_ce")
         assert CommitteePlan.from_table(plan.to_table(), kind="molecules") == plan
         with pytest.raises(ValueError, match="not the plan of a committee"):
             CommitteePlan.from_table(plan.to_table())
         assert plan_committee(**self.size, effort="quick").members == ("gbdt",)
+        assert plan_committee(**self.size, effort="best").members == tuple(MOLECULE_MEMBERS)
 
     def test_a_time_limit_leaves_the_networks_out_in_the_end(self):
         full = plan_committee(**self.size)

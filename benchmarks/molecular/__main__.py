@@ -8,47 +8,24 @@ APMAX_DATA names the folder of the sets. Both commands can be stopped and starte
 
 from __future__ import annotations
 
-import argparse
-import os
 from pathlib import Path
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.molecular.methods import MOLECULE_SUITE
-from benchmarks.molecular.problems import PROBLEMS
-from benchmarks.tabular.report import write_report
-from benchmarks.tabular.runner import RunOptions, read_lines, run
+from benchmarks.molecular.problems import PROBLEMS, MoleculeSplit
+from benchmarks.molecular.ranks import save_ranks
+from benchmarks.molecular.report import ranks_path, write_molecule_report
+from benchmarks.suite_command import run_suite_command
 
 
-def main() -> None:
-    """Run one of the commands."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--out", type=Path, default=Path("results/committee"), help="folder of the lines and the report"
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    runs = commands.add_parser("run", help="run methods that have no line yet")
-    runs.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=PROBLEMS)
-    runs.add_argument("--resplits", nargs="+", type=int, help="some of the splits, by number; default all")
-    runs.add_argument("--methods", nargs="+", default=list(MOLECULE_SUITE.methods), choices=MOLECULE_SUITE.methods)
-    runs.add_argument("--cores", type=int, default=1, help="cores of every method")
-    commands.add_parser("report", help="write the report of all finished lines")
-    options = parser.parse_args()
-    path = options.out / "molecules.jsonl"
-    if options.command == "run":
-        if options.cores < len(os.sched_getaffinity(0)):
-            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-options.cores :])
-        torch.set_num_threads(options.cores)
-        os.environ["OMP_NUM_THREADS"] = str(options.cores)
-        for name in options.problems:
-            chosen = [k for k in PROBLEMS[name].resplits if options.resplits is None or k in options.resplits]
-            run(RunOptions([name], chosen, options.methods, path), MOLECULE_SUITE)
-        return
-    resplits = {name: problem.resplits for name, problem in PROBLEMS.items()}
-    text = write_report("Committees on molecules", read_lines(path), list(PROBLEMS), resplits)
-    (options.out / "molecules.md").write_text(text, encoding="utf-8")
-    print(options.out / "molecules.md")
+def _keep(
+    folder: Path, problem: str, resplit: int, split: MoleculeSplit, method: str, scores: NDArray[np.float64]
+) -> None:
+    save_ranks(ranks_path(folder, problem, resplit), split, method, scores)
 
 
 if __name__ == "__main__":
-    main()
+    resplits = {name: problem.resplits for name, problem in PROBLEMS.items()}
+    run_suite_command(__doc__, "molecules", MOLECULE_SUITE, resplits, report=write_molecule_report, keep=_keep)

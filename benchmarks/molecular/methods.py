@@ -2,18 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import csv
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
 
 from benchmarks.molecular.problems import MoleculeSplit, load_molecule_split
-from benchmarks.tabular.methods import EFFORTS, Scored, cores, train_rows_by_command
+from benchmarks.tabular.methods import EFFORTS, Scored, cores, run_command, train_rows_by_command
 from benchmarks.tabular.runner import Suite
 
+NETWORKS = {"gine_ce": ["--loss", "ce"], "gine_recipe": [], "gine_ce_mined": ["--loss", "ce_mined"]}
+"""One graph network of `apmax train --model gine`, by method; its recipe (AP after cross-entropy) is the default."""
 
-def _train_molecules(split: MoleculeSplit, effort: str, seed: int) -> Scored:
+
+def _train_molecules(split: MoleculeSplit, method: str, seed: int) -> Scored:
     import pyarrow as pa
 
     train, test = (pa.table({"smiles": texts}) for texts in (split.train_smiles, split.test_smiles))
-    return train_rows_by_command(train, split.train_labels, test, effort, seed, ["--smiles", "smiles"])
+    arguments = ["--smiles", "smiles"]
+    if method in EFFORTS:
+        return train_rows_by_command(train, split.train_labels, test, method, seed, arguments)
+    arguments += ["--model", "gine", *NETWORKS[method]]
+    return train_rows_by_command(train, split.train_labels, test, None, seed, arguments)
+
+
+def _chemprop(split: MoleculeSplit, seed: int) -> Scored:
+    """Run `chemprop train` with its defaults, and `chemprop predict`; the time is that of the training.
+
+    It holds out a random tenth of the training rows, as by default, and keeps the epoch of the least loss there.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        train, test, out = folder / "train.csv", folder / "test.csv", folder / "model"
+        _write_csv(train, [("smiles", "label"), *zip(split.train_smiles, split.train_labels.astype(int), strict=True)])
+        _write_csv(test, [("smiles",), *((text,) for text in split.test_smiles)])
+        command = Path(sys.executable).with_name("chemprop")
+        arguments = ["-i", train, "-s", "smiles", "--target-columns", "label", "-t", "classification", "-o", out]
+        arguments += ["--split-sizes", 0.9, 0.1, 0, "--data-seed", seed, "--pytorch-seed", seed]
+        facts = run_command([str(word) for word in (command, "train", *arguments)], "chemprop train")
+        arguments = [
+            "-i",
+            test,
+            "-s",
+            "smiles",
+            "--model-paths",
+            out / "model_0" / "best.pt",
+            "-o",
+            folder / "scores.csv",
+        ]
+        run_command([str(word) for word in (command, "predict", *arguments)], "chemprop predict")
+        with (folder / "scores.csv").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    assert [row["smiles"] for row in rows] == split.test_smiles
+    return Scored(np.array([float(row["label"]) for row in rows]), facts)
+
+
+def _write_csv(path: Path, rows: Sequence[Sequence[object]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(rows)
 
 
 def _lightgbm_counts(split: MoleculeSplit, seed: int) -> Scored:
@@ -34,17 +84,15 @@ def _forest_bits(split: MoleculeSplit, seed: int) -> Scored:
 BASELINES: dict[str, Callable[[MoleculeSplit, int], Scored]] = {
     "lightgbm_counts": _lightgbm_counts,
     "forest_bits": _forest_bits,
+    "chemprop": _chemprop,
 }
-"""Estimators as installed: LightGBM on Morgan counts, a random forest on Morgan bits."""
+"""Models as installed: LightGBM on Morgan counts, a random forest on Morgan bits, chemprop's network."""
 
 
 def _fit(split: MoleculeSplit, method: str, seed: int, limit: float | None, autogluon: str | None) -> Scored:  # noqa: ARG001
-    if method in EFFORTS:
-        return _train_molecules(split, method, seed)
-    return BASELINES[method](split, seed)
+    return BASELINES[method](split, seed) if method in BASELINES else _train_molecules(split, method, seed)
 
 
-MOLECULE_SUITE = Suite(
-    (*EFFORTS, *BASELINES), load_molecule_split, _fit, ("lightgbm", "scikit-learn", "numpy", "torch", "rdkit")
-)
-"""Committees of both efforts, their members, and the baselines."""
+_PACKAGES = ("lightgbm", "scikit-learn", "numpy", "torch", "rdkit", *(["chemprop"] if find_spec("chemprop") else []))
+MOLECULE_SUITE = Suite((*EFFORTS, *BASELINES, *NETWORKS), load_molecule_split, _fit, _PACKAGES)
+"""Committees of both efforts, their members, the baselines, and the network of the committee alone."""

@@ -22,7 +22,10 @@ TEST_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Problem:
-    """A column of a set, and its splits; without splits so many resplits by whole scaffolds are drawn."""
+    """A column of a set, and its splits; without splits so many resplits by whole scaffolds are drawn.
+
+    The number of a split is the seed of its methods, too: a split that is named several times has several seeds.
+    """
 
     name: str
     target: str
@@ -34,21 +37,34 @@ class Problem:
         """The numbers of the splits."""
         return range(self.drawn or len(self.splits))
 
+    @property
+    def unit(self) -> str:
+        """What the numbers of the splits stand for."""
+        if len(set(self.splits)) < len(self.splits):
+            return "seeds"
+        if self.drawn:
+            return "scaffold resplits"
+        return "folds" if self.splits[0].startswith("fold") else "random splits"
+
 
 PROBLEMS: Mapping[str, Problem] = {
-    "hiv": Problem("hiv", "HIV_active", ("scaffold122",)),
+    "hiv": Problem("hiv", "HIV_active", ("scaffold122",) * 3),
     "hiv_resplit": Problem("hiv", "HIV_active", drawn=5),
     "tox21_NR-AR": Problem("tox21", "NR-AR", ("random122", "random123", "random124")),
     "tox21_NR-AhR": Problem("tox21", "NR-AhR", ("random122", "random123", "random124")),
     "aicures": Problem("aicures", "activity", tuple(f"fold{fold}" for fold in range(10))),
     "muv": Problem("muv", "MUV-600", ("random122", "random123", "random124")),
 }
-"""Problems by name. The test rows of "hiv" have been looked at before; those of "hiv_resplit" have not."""
+"""Problems by name. The test rows of "hiv" (one split, three seeds) have been looked at before; those of
+"hiv_resplit" have not."""
 
 
 @dataclass(frozen=True)
 class MoleculeSplit:
-    """Training and test molecules that RDKit can read: Morgan counts (n, 2048), labels and SMILES."""
+    """Training and test molecules that RDKit can read: Morgan counts (n, 2048), labels and SMILES.
+
+    `test_rows` are the rows of the test molecules in the file of the set.
+    """
 
     train: Any
     train_labels: NDArray[np.float64]
@@ -56,6 +72,7 @@ class MoleculeSplit:
     test: Any
     test_labels: NDArray[np.float64]
     test_smiles: list[str]
+    test_rows: NDArray[np.int64]
 
 
 def load_molecule_split(problem: str, resplit: int) -> MoleculeSplit:
@@ -79,7 +96,7 @@ def load_molecule_split(problem: str, resplit: int) -> MoleculeSplit:
         rows = load_split(folder / MOLECULE_SETS[entry.name].split.format(entry.splits[resplit]))
         parts = data.at_table_rows(np.concatenate([rows.train, rows.valid])), data.at_table_rows(rows.test)
     found = [(_counts(part), _labels(part), [texts[row] for row in part.table_rows]) for part in parts]
-    return MoleculeSplit(*found[0], *found[1])
+    return MoleculeSplit(*found[0], *found[1], np.asarray(parts[1].table_rows))
 
 
 @lru_cache(1)

@@ -64,7 +64,7 @@ def train_by_command(split: TableSplit, effort: str, seed: int) -> Scored:
 
 
 def train_rows_by_command(
-    train: Any, labels: _Array, test: Any, effort: str, seed: int, arguments: Sequence[str] = ()
+    train: Any, labels: _Array, test: Any, effort: str | None, seed: int, arguments: Sequence[str] = ()
 ) -> Scored:
     """Run `apmax train` on a file of the rows of a `pyarrow.Table`, and score other rows by the model in its folder.
 
@@ -72,35 +72,50 @@ def train_rows_by_command(
         train: The training rows.
         labels: Their labels.
         test: The rows to score.
-        effort: The effort of the committee.
+        effort: The effort of the committee; None where `arguments` ask for one network.
         seed: The seed.
         arguments: Further arguments of the command.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     from apmax.workflows import load_model
 
     with tempfile.TemporaryDirectory() as folder:
-        file, out = Path(folder) / "train.parquet", Path(folder) / "model"
-        pq.write_table(train.append_column("label", pa.array(labels.astype(int))), file)
-        command = [sys.executable, "-m", "apmax", "train", str(file), "--target", "label", "--effort", effort]
-        command += arguments
-        used, started = cpu_seconds(), time.monotonic()
-        done = subprocess.run(
-            [*command, "--seed", str(seed), "--quiet", "--out", str(out)], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise RuntimeError(f"apmax train ended with code {done.returncode}: {done.stderr[-2000:]}")
-        facts = {"seconds": time.monotonic() - started, "cpu_seconds": cpu_seconds() - used}
+        options = [] if effort is None else ["--effort", effort]
+        out, facts = _run_train(Path(folder), train, labels, [*options, *arguments, "--seed", str(seed)])
         model = load_model(out)
-        *rows, blend = json.loads((out / "results.json").read_text(encoding="utf-8"))["leaderboard"]
+        results = json.loads((out / "results.json").read_text(encoding="utf-8"))
+        if effort is None:
+            return Scored(np.ravel(model.score_table(test)), facts | {"valid_ap": results["valid"]["ap"]["estimate"]})
+        *rows, blend = results["leaderboard"]
         facts |= {"crossfit_ap": blend["ap"]["estimate"]}
         members = {}
         for row in rows if effort != "quick" else ():
             own = {"crossfit_ap": row["ap"]["estimate"], "weight": row["weight"], "fit_seconds": row["seconds"]}
             members[row["name"]] = (np.ravel(model.with_member(row["name"]).score_table(test)), own)
         return Scored(np.ravel(model.score_table(test)), facts, members)
+
+
+def _run_train(folder: Path, train: Any, labels: _Array, arguments: Sequence[str]) -> tuple[Path, dict[str, Any]]:
+    """Run `apmax train` on rows and labels; return the folder of the model and the time of the command."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file, out = folder / "train.parquet", folder / "model"
+    pq.write_table(train.append_column("label", pa.array(labels.astype(int))), file)
+    command = [sys.executable, "-m", "apmax", "train", str(file), "--target", "label", *arguments]
+    return out, run_command([*command, "--quiet", "--out", str(out)], "apmax train")
+
+
+def run_command(command: Sequence[str], name: str) -> dict[str, float]:
+    """Run a command and return its seconds and CPU seconds.
+
+    Raises:
+        RuntimeError: The command failed.
+    """
+    used, started = cpu_seconds(), time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{name} ended with code {done.returncode}: {done.stderr[-2000:]}")
+    return {"seconds": time.monotonic() - started, "cpu_seconds": cpu_seconds() - used}
 
 
 def _positive_probability(estimator: Any, split: TableSplit) -> Scored:

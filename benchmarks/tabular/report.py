@@ -78,29 +78,31 @@ def write_report(
     means = table_means(lines, resplits=resplits)
     if not means:
         return f"# {title}\n\nNo table has all of its resplits yet.\n"
-    parts = [f"# {title}", _sources(lines), "## Test average precision, mean of the resplits"]
+    parts = [f"# {title}", sources(lines), "## Test average precision, mean of the resplits"]
     alone = [method for method in means if not method.startswith("member ")]
     members = [method for method in means if method.startswith("member ")]
-    parts.extend(_ap_table(means, methods, tables) for methods in (alone, members) if methods)
+    parts.extend(ap_table(means, methods, tables) for methods in (alone, members) if methods)
     for own in ("standard", "quick"):
         parts.append(f"## Difference of {own} to the others")
-        parts.append(_difference_table(means, own, [*COMPARED, *(m for m in means if m not in COMPARED and m != own)]))
+        parts.append(difference_table(means, own, [*COMPARED, *(m for m in means if m not in COMPARED and m != own)]))
     parts.append("## Cost\n\nMean over splits; the methods of equal time get the wall-clock time of standard.")
-    parts.append(_cost_table(lines, alone))
+    parts.append(cost_table(lines, alone))
     failed = [f"{line['method']} on {line['table']}, resplit {line['resplit']}" for line in lines if "error" in line]
     if failed:
         parts.append(f"Failed, and left out: {'; '.join(failed)}.")
     return "\n\n".join(parts) + "\n"
 
 
-def _sources(lines: Sequence[_Line]) -> str:
+def sources(lines: Sequence[_Line]) -> str:
+    """Return the sentence on commits and versions."""
     commits = ", ".join(sorted({line["commit"] for line in lines}))
     versions = sorted({f"{name} {number}" for line in lines for name, number in line["versions"].items()})
     splits = len({(line["table"], line["resplit"]) for line in lines})
     return f"{splits} splits. Commits: {commits}. Versions: {', '.join(versions)}."
 
 
-def _ap_table(means: Mapping[str, Mapping[str, float]], methods: Sequence[str], tables: Sequence[str]) -> str:
+def ap_table(means: Mapping[str, Mapping[str, float]], methods: Sequence[str], tables: Sequence[str]) -> str:
+    """Return means by table (rows) and method (columns), and their mean over the tables that all methods have."""
     names = [method.removeprefix("member ") for method in methods]
     rows = [["table", *names]]
     for table in tables:
@@ -121,7 +123,8 @@ def _cell(value: float | None, best: float) -> str:
     return f"**{value:.3f}**" if round(value, 3) == best else f"{value:.3f}"
 
 
-def _difference_table(means: Mapping[str, Mapping[str, float]], own: str, others: Sequence[str]) -> str:
+def difference_table(means: Mapping[str, Mapping[str, float]], own: str, others: Sequence[str]) -> str:
+    """Return the differences of a method to others over tables."""
     rows = [[f"{own} − …", "mean", "95 % interval over tables", "tables above"]]
     for other in others:
         found = compare_tables(means.get(own, {}), means.get(other, {}))
@@ -131,7 +134,8 @@ def _difference_table(means: Mapping[str, Mapping[str, float]], own: str, others
     return markdown_table(rows)
 
 
-def _cost_table(lines: Sequence[_Line], methods: Sequence[str]) -> str:
+def cost_table(lines: Sequence[_Line], methods: Sequence[str]) -> str:
+    """Return mean seconds and CPU seconds of methods."""
     rows = [["method", "seconds", "CPU seconds"]]
     for method in methods:
         own = [line for line in lines if line["method"] == method and "error" not in line]

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from apmax.metrics import auroc, average_precision
+from apmax.metrics import auprc, auroc, average_precision
 from benchmarks.tabular.methods import (
     BASELINES,
     EFFORTS,
@@ -35,13 +35,17 @@ PACKAGES = ("lightgbm", "scikit-learn", "numpy", "torch", "optuna")
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What to run: tables, resplits and methods, the file of the lines, and the Python that has AutoGluon."""
+    """What to run: tables, resplits and methods, the file of the lines, and the Python that has AutoGluon.
+
+    `keep` is called with table, resplit, split, method and test scores before the line of the method is written.
+    """
 
     tables: Sequence[str]
     resplits: Sequence[int]
     methods: Sequence[str]
     path: Path
     autogluon: str | None = None
+    keep: Callable[[str, int, Any, str, Any], None] | None = None
 
 
 Fit = Callable[[Any, str, int, float | None, str | None], Scored]
@@ -98,7 +102,9 @@ def run(options: RunOptions, suite: Suite | None = None) -> None:
                 if method in SAME_TIME and limit is None:
                     raise SystemExit(f"{method} runs as long as standard, which {table} has no line of")
                 with options.path.open("a", encoding="utf-8") as file:
-                    for line in measure(split, method, resplit, limit, options.autogluon, suite.fit):
+                    for line, scores in measure(split, method, resplit, limit, options.autogluon, suite.fit):
+                        if options.keep is not None and scores is not None:
+                            options.keep(table, resplit, split, line["method"], scores)
                         entry = place | line | common | {"finished": f"{datetime.datetime.now():%Y-%m-%d %H:%M}"}
                         own[entry["method"]] = entry
                         file.write(json.dumps(entry) + "\n")
@@ -109,13 +115,14 @@ def run(options: RunOptions, suite: Suite | None = None) -> None:
 
 def measure(
     split: Any, method: str, seed: int, limit: float | None, autogluon: str | None, fit: Fit
-) -> Iterator[dict[str, Any]]:
-    """Yield the line of a method, and one for each of its members; a method that fails gets a line with its error."""
+) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Yield line and test scores of each member of a method and of itself; a failure gets a line with its error."""
     cpu, started = cpu_seconds(), time.monotonic()
     try:
         scored = fit(split, method, seed, limit, autogluon)
     except RuntimeError as error:
-        yield {"method": method, "error": str(error)[-300:], "limit": limit, "seconds": time.monotonic() - started}
+        seconds = time.monotonic() - started
+        yield {"method": method, "error": str(error)[-300:], "limit": limit, "seconds": seconds}, None
         return
     seconds, cpu = time.monotonic() - started, cpu_seconds() - cpu
     labels = split.test_labels
@@ -123,13 +130,15 @@ def measure(
         *((f"member {name}", *found) for name, found in scored.members.items()),
         (method, scored.scores, {"seconds": seconds, "cpu_seconds": cpu} | dict(scored.facts)),
     ]:
-        yield {
+        line = {
             "method": name,
             "ap": float(average_precision(scores, labels)),
+            "auprc": float(auprc(scores, labels)),
             "auroc": float(auroc(scores, labels)),
             **({"limit": limit} if limit is not None else {}),
             **{key: round(value, 6) if isinstance(value, float) else value for key, value in facts.items()},
         }
+        yield line, scores
 
 
 def _fit(split: TableSplit, method: str, seed: int, limit: float | None, autogluon: str | None) -> Scored:

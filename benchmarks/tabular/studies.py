@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apmax.blend import METHODS, fit_blend
-from apmax.committee import MEMBERS, Member
+from apmax.committee import MEMBERS, Member, find_members
 from apmax.committee.members import FoldData
 from apmax.committee.network_members import PERCEPTRON
 from apmax.committee.trees import STOPPING_RULES
@@ -318,7 +318,9 @@ ALL_STUDIES: dict[str, Callable[[Study, Sequence[str], int], None]] = {
     "alignment": partial(_run_alignment, name="alignment", members=WITHOUT_NETWORKS),
     "blends": _run_blends,
     "small weights": _run_small_weights,
-    "alignment with networks": partial(_run_alignment, name="alignment with networks", members=list(MEMBERS)),
+    "alignment with networks": partial(
+        _run_alignment, name="alignment with networks", members=list(find_members(None))
+    ),
     "groups": _run_groups,
 }
 """Studies by name."""

@@ -211,7 +211,10 @@ MemberOption = Annotated[
 ]
 OtherModelOption = Annotated[
     str | None,
-    typer.Option(metavar="MODULE:CALLABLE", help="The --model of the training, where it is your own: it is imported."),
+    typer.Option(
+        metavar="MODULE:CALLABLE",
+        help="The --model or --backbone of the training, where it is your own: it is imported.",
+    ),
 ]
 
 MODEL_KEYS = {"model": "name", "width": "width", "stem": "stem", "pretrained": "pretrained"}

@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from apmax.cli._options import COMMITTEE, DATA, SPLITTING, TRAINING, JobOptions, parse_duration, with_job_options
+from apmax.cli._options import (
+    COMMITTEE,
+    DATA,
+    SPLITTING,
+    TRAINING,
+    JobOptions,
+    allow_local_import,
+    parse_duration,
+    with_job_options,
+)
 from apmax.cli.report import write_training_report
 from apmax.folders import check_free, is_first_process
 
@@ -39,7 +48,11 @@ apmax train tox21.csv --smiles smiles --target NR-AR --target NR-AhR --model mpn
 
 apmax train images/ --target malignant --test-share 0.1 --out runs/skin
 
+apmax train images/ --target malignant --backbone my_networks:build --out runs/own
+
 apmax train images/ --target malignant --model resnet18 --width 16 --out runs/network
+
+apmax train images/ --target malignant --pretrained resnet18.pth --frozen --out runs/heads
 
 apmax train lesions.csv --path file --target malignant --group patient --pretrained resnet18.pth --out runs/skin"""
 
@@ -73,11 +86,30 @@ def train_command(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Only these members: gbdt, forest, trees; of tables also linear, mlp, linear_ce, mlp_ce; of molecules "
-            "gine, gine_ce; of images network, network_ce, head. May be repeated.",
+            help="Only these members: gbdt, forest, trees; of tables also linear, mlp, linear_ce, mlp_ce, mlp_mined; "
+            "of molecules gine, gine_ce, gine_mined; of images network, network_ce, head, network_mined. Mined ones "
+            "are part of best alone. May be repeated.",
             rich_help_panel=COMMITTEE,
         ),
     ] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Of images: the network of all members, resnet18, resnet34, resnet10, timm:NAME or your own as "
+            "package.module:callable (default: by the images).",
+            rich_help_panel=COMMITTEE,
+        ),
+    ] = None,
+    frozen: Annotated[
+        bool,
+        typer.Option(
+            "--frozen",
+            help="Of images: keep the network, with the weights of --pretrained or your own --backbone, as it is; "
+            "the members linear, linear_ce and gbdt read its embeddings, which are computed once.",
+            rich_help_panel=COMMITTEE,
+        ),
+    ] = False,
     time_limit: Annotated[
         str | None,
         typer.Option(
@@ -133,7 +165,15 @@ def train_command(
         raise typer.BadParameter("--quiet and --verbose exclude each other")
     overrides = options.overrides(num_pos=num_pos, lr=lr, ensemble=ensemble, head=head, devices=devices)
     job = options.job_table(test=test, test_share=test_share)
-    committee = {"effort": effort, "members": member, "time_limit": parse_duration(time_limit)}
+    limit = parse_duration(time_limit)
+    committee = {
+        "effort": effort,
+        "members": member,
+        "time_limit": limit,
+        "backbone": backbone,
+        "frozen": frozen or None,
+    }
+    allow_local_import(backbone)
     given = {name: value for name, value in committee.items() if value is not None}
     if given:
         job["committee"] = {**job.get("committee", {}), **given}

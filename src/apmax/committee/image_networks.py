@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -16,7 +18,7 @@ from apmax.committee.fold_data import FoldData
 from apmax.committee.network_members import NetworkDesign, original_rows, subset, unchanged
 from apmax.data.images import Augment, ImageDataset, images_at_a_time
 from apmax.models.images import IMAGE_MODELS, load_pretrained
-from apmax.train import Stage, image_recipe
+from apmax.train import Stage, embed, image_recipe
 
 # Seconds of one core for a training step, per image and per operation of its forward pass; measured on a ResNet-10 at
 # 8×8 and ResNet-18 at 8×8 to 224×224, all within a quarter. Scoring takes a quarter of that.
@@ -29,12 +31,13 @@ class ImageTraining:
     """How the networks of a committee of images are built and trained.
 
     Attributes:
-        name: A key of `IMAGE_MODELS`.
+        name: A key of `IMAGE_MODELS`, or how the user names the network of `builder`.
         options: Keyword arguments of its builder: width and stem.
         size: Height and width of the images.
         augment: Random changes of training images; None for none.
         anneal: As in `image_recipe`; annealed networks learn from all rows of a fold, without a stopping split.
         pretrained: File of weights that the networks begin with, as in `load_pretrained`; None for none.
+        builder: Returns a new network that is not in `IMAGE_MODELS`, with one score per image; None for one of these.
 
     >>> ImageTraining(size=32, anneal=True).design().name
     'image network'
@@ -46,13 +49,14 @@ class ImageTraining:
     augment: Augment | None = None
     anneal: bool = False
     pretrained: str | None = None
+    builder: Callable[[], nn.Module] | None = None
 
     def design(self) -> NetworkDesign:
         """Return the design of the members."""
         return NetworkDesign(
             "image network",
             self._architecture,
-            _build,
+            partial(_build, own=self._own_builders()),
             self.stages,
             unchanged,
             subset,
@@ -62,6 +66,7 @@ class ImageTraining:
             selects=not self.anneal,
             accelerator="auto",
             begin=None if self.pretrained is None else partial(load_pretrained, path=self.pretrained),
+            own_code=self.builder is not None,
         )
 
     def stages(self, rows: int, positives: int) -> tuple[Stage, ...]:
@@ -70,14 +75,32 @@ class ImageTraining:
 
     def seconds_per_row(self, rows: int) -> SecondsPerRow:
         """Return the estimated time of one core for each row of a training set of that many."""
-        with torch.device("meta"):
-            network, image = _build(self._table(), None).eval(), torch.zeros(1, 3, self.size, self.size)
+        # Code of the user's own may not know the device "meta".
+        with torch.device("meta") if self.builder is None else nullcontext():
+            network, image = self._new_network().eval(), torch.zeros(1, 3, self.size, self.size)
             with FlopCounterMode(display=False) as counter, torch.no_grad():
                 network(image)
         step = _SECONDS_PER_IMAGE + _SECONDS_PER_OPERATION * counter.get_total_flops()
         # The number of epochs does not depend on the positives.
         first, second = (stage.epochs * step for stage in self.stages(max(rows, 2), 1))
         return SecondsPerRow(first, second, _SCORING_SHARE * step)
+
+    def has_linear_head(self) -> bool:
+        """Return whether the scores are the output of a last linear layer, which can be fitted to embeddings."""
+        if self.builder is None:
+            return True
+        pixels = np.random.default_rng(0).integers(0, 256, (2, self.size, self.size, 3), dtype=np.uint8)
+        try:
+            embed(self._new_network(), ImageDataset(pixels))
+        except ValueError:
+            return False
+        return True
+
+    def _new_network(self) -> nn.Module:
+        return _build(self._table(), None, own=self._own_builders())
+
+    def _own_builders(self) -> dict[str, Callable[[], nn.Module]]:
+        return {} if self.builder is None else {self.name: self.builder}
 
     def _architecture(self, data: FoldData) -> Mapping[str, Any]:  # noqa: ARG002 - the same for all folds
         return self._table()
@@ -98,7 +121,14 @@ NO_SECONDS = SecondsPerRow(0.0, 0.0, 0.0)
 """Where nothing is planned."""
 
 
-def _build(architecture: Mapping[str, Any], prior: float | None) -> nn.Module:  # noqa: ARG001 - training finds it soon
+def _build(
+    architecture: Mapping[str, Any],
+    prior: float | None,  # noqa: ARG001 - training finds it soon
+    *,
+    own: Mapping[str, Callable[[], nn.Module]],
+) -> nn.Module:
+    if architecture["name"] in own and not architecture["options"]:
+        return own[architecture["name"]]()
     name = validation.choice("model", architecture["name"], IMAGE_MODELS)
     options = {key: architecture["options"][key] for key in _OPTIONS if key in architecture["options"]}
     if set(options) != set(architecture["options"]):

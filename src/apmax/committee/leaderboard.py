@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apmax.blend import Blend
-from apmax.committee.loss_rule import loss_advice
-from apmax.committee.members import LOSS_PAIRS
+from apmax.committee.loss_rule import loss_advice, mined_advice
+from apmax.committee.members import LOSS_PAIRS, MINED_SUFFIX
 from apmax.metrics import Difference, Interval, average_precision_interval, paired_difference
 
 _Array = NDArray[np.float64]
@@ -30,7 +30,8 @@ class LeaderboardRow:
 class LossVerdict:
     """Cross-fitted difference in average precision of a member trained by AP and the same one by cross-entropy.
 
-    The interval is that of the rows (a paired bootstrap); it does not contain the randomness of training.
+    The other one sees all negatives, or mined ones: those that the model in training scores highest. The interval is
+    that of the rows (a paired bootstrap); it does not contain the randomness of training.
     """
 
     ap_member: str
@@ -48,8 +49,10 @@ class LossVerdict:
             conclusion = "the AP loss costs average precision here"
         else:
             conclusion = "no difference can be told"
-        advice = loss_advice(gain.low, gain.high)
-        return f"{self.ap_member} trained by AP against cross-entropy: {text}: {conclusion}; {advice}"
+        mined = self.ce_member.endswith(MINED_SUFFIX)
+        advice = (mined_advice if mined else loss_advice)(gain.low, gain.high)
+        other = "cross-entropy on mined negatives" if mined else "cross-entropy"
+        return f"{self.ap_member} trained by AP against {other}: {text}: {conclusion}; {advice}"
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,30 @@ def loss_advice(low: float, high: float) -> str:
     >>> loss_advice(-0.02, 0.01)
     'keep cross-entropy: models that can fit the top of the list gain little or nothing from AP training'
     """
-    if low > high:
-        raise ValueError(f"low must be at most high, got {low} and {high}")
+    _check_order(low, high)
     if low > 0:
         return f"{AP_LOSS_RULE}: compare it with the trees and networks on the leaderboard"
     if high < 0:
         return "keep cross-entropy: it uses every row, AP training mainly the rows near the top"
     return "keep cross-entropy: models that can fit the top of the list gain little or nothing from AP training"
+
+
+def mined_advice(low: float, high: float) -> str:
+    """Return what follows from the interval of the gain over the same model by cross-entropy on mined negatives.
+
+    Arguments and errors are those of `loss_advice`.
+
+    >>> mined_advice(-0.02, 0.01)
+    'hard negatives may do as much as the AP loss'
+    """
+    _check_order(low, high)
+    if low > 0:
+        return "the gain is more than that of hard negatives"
+    if high < 0:
+        return "hard negatives do more than the AP loss"
+    return "hard negatives may do as much as the AP loss"
+
+
+def _check_order(low: float, high: float) -> None:
+    if low > high:
+        raise ValueError(f"low must be at most high, got {low} and {high}")

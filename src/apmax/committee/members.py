@@ -22,6 +22,7 @@ from apmax.committee.network_members import GRAPH_NETWORK, NetworkMember, fit_he
 from apmax.committee.trees import MOST_FOREST_ROWS, Boosting, Forest, fit_boosting, fit_forest
 from apmax.data.archives import npz_content, read_npz
 from apmax.models.tables import OneHot
+from apmax.train import MINED_STAGE
 
 _Array = NDArray[np.float64]
 _LEAST_PROBABILITY = 1e-9
@@ -140,6 +141,7 @@ class Member:
         effort: The effort that `fit` makes and `read` expects.
         beside: The member whose first stage it shares in every fold; `cost` is what it adds to that one's.
         refit: Whether a model of one split is fitted once more, to all rows.
+        least_effort: The least effort that has it where no members are named; "quick" has the first of "standard".
     """
 
     fit: Callable[[FoldData], FittedMember]
@@ -151,6 +153,7 @@ class Member:
     effort: str = "standard"
     beside: str = ""
     refit: bool = True
+    least_effort: str = "standard"
 
 
 def one_hot(matrix: Matrix, sizes: Sequence[int]) -> Matrix:
@@ -274,6 +277,7 @@ _COSTS = {
     "mlp": Cost(1.1, 6e-5, 0.0),
     "linear_ce": Cost(0.01, 5e-7, 2e-8),
     "mlp_ce": Cost(0.3, 1.6e-5, 0.0),
+    "mlp_mined": Cost(0.4, 1.8e-5, 0.0),
 }
 _read_graph_network = partial(NetworkMember.from_bytes, design=GRAPH_NETWORK)
 
@@ -294,6 +298,12 @@ MEMBERS: dict[str, Member] = {
     ),
 }
 """Members for tables by name."""
+MEMBERS["mlp_mined"] = replace(
+    MEMBERS["mlp_ce"],
+    fit=partial(fit_network_member, loss=MINED_STAGE),
+    cost=_COSTS["mlp_mined"],
+    least_effort="best",
+)
 
 # Measured on 33,530 molecules of HIV; the columns are always the same.
 MOLECULE_MEMBERS: dict[str, Member] = {
@@ -319,10 +329,16 @@ MOLECULE_MEMBERS: dict[str, Member] = {
     ),
 }
 """Members for molecules by name: trees on Morgan counts and properties, and a graph network."""
+MOLECULE_MEMBERS["gine_mined"] = replace(
+    MOLECULE_MEMBERS["gine_ce"],
+    fit=partial(fit_network_member, loss=MINED_STAGE, design=GRAPH_NETWORK),
+    cost=Cost(2.0, 3.5e-3, 0.0, 4500, 2e-4),
+    least_effort="best",
+)
 
 
 def image_members(training: ImageTraining, seconds: SecondsPerRow = NO_SECONDS) -> dict[str, Member]:
-    """Return the members for images by name: a network, its cross-entropy twin, and its last layer fitted exactly.
+    """Return the members for images by name: a network, its cross-entropy twins, and its last layer fitted exactly.
 
     Args:
         training: How the networks are built and trained.
@@ -331,7 +347,7 @@ def image_members(training: ImageTraining, seconds: SecondsPerRow = NO_SECONDS) 
     >>> training = ImageTraining("resnet10", {"width": 16, "stem": "small"}, size=8, anneal=True)
     >>> members = image_members(training, training.seconds_per_row(1000))
     >>> list(members), 5 < members["network"].cost.seconds(1000, columns=1) < 20
-    (['network', 'network_ce', 'head'], True)
+    (['network', 'network_ce', 'head', 'network_mined'], True)
     """
     design = training.design()
     network = Member(
@@ -358,6 +374,14 @@ def image_members(training: ImageTraining, seconds: SecondsPerRow = NO_SECONDS) 
             cost=Cost(0.5, 2 * seconds.scoring + 2e-4, 0.0),
             beside="network",
         ),
+        "network_mined": replace(
+            network,
+            fit=partial(fit_network_member, loss=MINED_STAGE, design=design),
+            # Negatives are scored four times an epoch, which takes as long as its steps.
+            cost=Cost(0.5, 2 * seconds.second + seconds.scoring, 0.0),
+            beside="network",
+            least_effort="best",
+        ),
     }
 
 
@@ -373,8 +397,18 @@ MEMBERS_BY_KIND: dict[str, dict[str, Member]] = {
 MEMBER_NAMES: tuple[str, ...] = tuple(dict.fromkeys(name for table in MEMBERS_BY_KIND.values() for name in table))
 """Names of all members."""
 
-LOSS_PAIRS = (("linear", "linear_ce"), ("mlp", "mlp_ce"), ("gine", "gine_ce"), ("network", "network_ce"))
-"""Members that differ in their loss only: average precision against cross-entropy."""
+LOSS_PAIRS = (
+    ("linear", "linear_ce"),
+    ("mlp", "mlp_ce"),
+    ("mlp", "mlp_mined"),
+    ("gine", "gine_ce"),
+    ("gine", "gine_mined"),
+    ("network", "network_ce"),
+    ("network", "network_mined"),
+)
+"""Members that differ in their loss only: average precision against cross-entropy, or against it on mined negatives."""
+MINED_SUFFIX = "_mined"
+"""End of the names of members that are trained by cross-entropy on mined negatives."""
 
 
 _OWN_COST = Cost(1.0, 1e-5, 1e-5)
@@ -405,7 +439,8 @@ def find_members(
     """Return members by name.
 
     Args:
-        members: None for all of the kind of data; or a list of their names and of pairs (name, estimator).
+        members: None for those of the kind of data that the effort has; or a list of names and of pairs (name,
+            estimator).
         effort: One of `EFFORTS`. With "best", forests have 400 trees instead of 100, and gradient boosting and
             networks are the mean of three seeds.
         kind: The kind of data, a key of `MEMBERS_BY_KIND`.
@@ -418,7 +453,8 @@ def find_members(
     kind = validation.choice("kind", kind, MEMBERS_BY_KIND)
     table = MEMBERS_BY_KIND[kind] if table is None else table
     found: dict[str, Member] = {}
-    for entry in table if members is None else members:
+    own = [name for name, member in table.items() if effort == "best" or member.least_effort != "best"]
+    for entry in own if members is None else members:
         if isinstance(entry, tuple):
             name, member = entry[0], Member(partial(_fit_own, estimator=entry[1]), None, "", _OWN_COST, raw=True)
         else:

@@ -23,7 +23,7 @@ from apmax.committee.linear import column_moments, fit_linear
 from apmax.committee.network import feasible_stage, relative_weights
 from apmax.models.graphs import GRAPH_MODELS
 from apmax.models.tables import build_table_model
-from apmax.train import Data, Run, Stage, embed, fit, predict, sized_recipe, table_recipe
+from apmax.train import MINED_STAGE, Data, Run, Stage, embed, fit, mined_stage, predict, sized_recipe, table_recipe
 from apmax.train.selection import smooth_values
 from apmax.train.weights import last_linear
 
@@ -49,6 +49,7 @@ class NetworkDesign:
         selects: Whether held-out rows select the epoch; otherwise networks learn from all rows, to the last epoch.
         accelerator: As in Lightning Fabric; "auto" trains and scores on a GPU if there is one.
         begin: Changes a new network before it is trained, such as to pretrained weights; None for nothing.
+        own_code: Whether `build` calls code of the user's own, which may not know the device "meta".
     """
 
     name: str
@@ -63,6 +64,7 @@ class NetworkDesign:
     selects: bool = True
     accelerator: str = "cpu"
     begin: Callable[[Any], Any] | None = None
+    own_code: bool = False
 
     def placed(self, network: nn.Module) -> nn.Module:
         """Return the network on the device that it scores on."""
@@ -190,7 +192,7 @@ class NetworkMember:
             saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
             architecture, rounds = dict(saved["architecture"]), tuple(int(value) for value in saved["rounds"])
             # Shapes first, which take no memory: an architecture of unknown origin may ask for any amount of it.
-            with torch.device("meta"):
+            with torch.device("cpu" if design.own_code else "meta"):
                 expected = design.build(architecture, None).state_dict()
             if {name: value.shape for name, value in saved["weights"].items()} != {
                 name: value.shape for name, value in expected.items()
@@ -212,10 +214,10 @@ class _TrainedStage(NamedTuple):
 
 
 def fit_network_member(data: FoldData, *, loss: str, design: NetworkDesign = PERCEPTRON) -> NetworkMember:
-    """Fit a network: cross-entropy first, which the members of both losses share, then the loss ("ap" or "ce")."""
+    """Fit a network: cross-entropy first, which the members of all losses share, then "ap", "ce" or "ce_mined"."""
     start = _first_stage(data, design)
-    # The same number of epochs for both losses, so that the verdict compares losses and not the length of training.
-    end = _train_stage(data, design, copy.deepcopy(start.network), 1, loss={"ce": 1.0} if loss == "ce" else None)
+    # The same number of epochs for all losses, so that the verdict compares losses and not the length of training.
+    end = _train_stage(data, design, copy.deepcopy(start.network), 1, loss)
     best, rounds = (start, (start.epoch, 0)) if start.value >= end.value else (end, (start.epoch, end.epoch))
     return NetworkMember(design.architecture(data), copy.deepcopy(best.network), data.rounds or rounds, design)
 
@@ -264,15 +266,22 @@ def _new_network(data: FoldData, design: NetworkDesign) -> nn.Module:
     return network
 
 
+def _with_loss(stage: Stage, loss: str | None) -> Stage:
+    """Return the stage with cross-entropy, on its own batches or on mined negatives; of average precision as it is."""
+    if loss == MINED_STAGE:
+        return mined_stage(stage)
+    return replace(stage, loss={"ce": 1.0}, name="") if loss == "ce" else stage
+
+
 def _train_stage(
-    data: FoldData, design: NetworkDesign, network: nn.Module, number: int, loss: dict[str, float] | None = None
+    data: FoldData, design: NetworkDesign, network: nn.Module, number: int, loss: str | None = None
 ) -> _TrainedStage:
-    """Train a stage of the recipe; validation selects the epoch, or the number of rounds is fixed."""
+    """Train a stage of the recipe, of its own or another loss; validation selects the epoch, or rounds are fixed."""
     train, every = _training_rows(data, design), design.rows(data)
     labels = torch.from_numpy(data.labels).float()
     positives = int(data.labels[train].sum())
-    stage = design.stages(len(train), positives)[number]
-    stage = feasible_stage(stage if loss is None else replace(stage, loss=loss, name=""), len(train), positives)
+    stage = _with_loss(design.stages(len(train), positives)[number], loss)
+    stage = feasible_stage(stage, len(train), positives)
     fixed = None if data.rounds is None else data.rounds[number]
     if fixed == 0:
         return _TrainedStage(network, 0, -np.inf)

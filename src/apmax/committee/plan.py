@@ -92,9 +92,10 @@ def plan_committee(
     """Return the members and folds to fit, and an estimate of the time.
 
     "quick" is the first member of the kind of data (gradient boosting, for images the network) alone on one split,
-    "standard" all members on up to 5 folds, "best" the same with up to 10 folds and more trees or averaged seeds in
-    each member. A time limit cuts the plan, never the run: fewer folds, then fewer members (cross-entropy twins of the
-    verdict first, then those that share another's first stage, then the most expensive), at last "quick".
+    "standard" its members on up to 5 folds, "best" up to 10 folds with more trees or averaged seeds in each member, and
+    members of its own (`Member.least_effort`). A time limit cuts the plan, never the run: the members that only "best"
+    has, then fewer folds, then fewer members (cross-entropy twins of the verdict first, then those that share another's
+    first stage, then the most expensive), at last "quick".
 
     Args:
         rows: Number of training rows.
@@ -132,7 +133,7 @@ def plan_committee(
     if time_limit is not None:
         validation.interval("time_limit", time_limit, 0.0, closed="neither")
     every = MEMBERS_BY_KIND[kind] if table is None else table
-    names = tuple(find_members(members, table=every))
+    names = tuple(find_members(members, effort=effort, table=every))
     size = _Size(rows, columns, n_jobs, every, targets)
     quick = names[:1] if members is None else names
     notes: list[str] = []
@@ -215,6 +216,7 @@ def _smaller_plans(planned: _Planned, size: _Size) -> Iterator[_Planned]:
     effort, names, most = planned
     if effort == "quick":
         return
+    names = tuple(name for name in names if size.table[name].least_effort != "best") or names
     if effort == "best":
         for folds in range(most, min(most, MOST_FOLDS["standard"]) - 1, -1):
             yield effort, names, folds

@@ -128,30 +128,31 @@ def load_committee(folder: str | os.PathLike[str]) -> Committee:
     return read_committee(manifest)
 
 
-def read_committee(manifest: Manifest, folder: str = "") -> Committee:
+def read_committee(manifest: Manifest, folder: str = "", *, members: Mapping[str, Member] | None = None) -> Committee:
     """Return the committee in the files of a manifest, each compared with its checksum.
 
     Args:
         manifest: The manifest.
         folder: Its folder below that of the manifest, with a slash at the end; empty for the same.
+        members: Members by name that read the files, instead of those of the kind of data.
 
     Raises:
         FolderError: A file is missing, damaged, of another program or of a newer apmax.
     """
     try:
-        return _parse(manifest, folder)
+        return _parse(manifest, folder, members)
     except FolderError:
         raise
     except (KeyError, TypeError, ValueError) as error:
         raise FolderError(f"{manifest.folder} does not hold a committee of this apmax: {error}") from None
 
 
-def _parse(manifest: Manifest, folder: str) -> Committee:
+def _parse(manifest: Manifest, folder: str, readers: Mapping[str, Member] | None) -> Committee:
     table = json.loads(manifest.read(folder + CONTENT_FILE))
     if table["version"] != _VERSION:
         raise ValueError(f"its format is {table['version']}, this apmax reads {_VERSION}")
     encoding = FEATURE_FORMATS[table["features"]]
-    members = find_members(table["members"], effort=table["effort"], kind=encoding.kind)
+    members = find_members(table["members"], effort=table["effort"], kind=encoding.kind, table=readers)
     folds = []
     for number, entry in _numbered(table["folds"]):
         models = {}

@@ -24,7 +24,8 @@ class APEnsembleClassifier(RankingClassifier):
     how the members are weighted; a weak member gets weight 0. To score new rows, the models of all folds are averaged.
 
     Args:
-        members: Names in `apmax.committee.MEMBERS` and pairs (name, scikit-learn estimator); None for all of the names.
+        members: Names in `apmax.committee.MEMBERS` and pairs (name, scikit-learn estimator); None for all
+            of effort "standard".
         cv: The largest number of folds, fewer where there are fewer positives (or groups that hold positives); or a
             splitter or splits of scikit-learn.
         pos_label: The class whose average precision is maximised; None for the last of `classes_`.

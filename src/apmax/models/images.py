@@ -22,7 +22,6 @@ NARROW_SIZE = 64
 FEW_POSITIVES = 100
 """Number of positives below which several short networks are the default for small images."""
 _MANY_POSITIVES = 500
-_HEAD = ("fc.weight", "fc.bias")
 
 
 class _Convolution(nn.Conv2d):
@@ -178,11 +177,11 @@ def small_image_options(size: int, positives: int) -> dict[str, Any]:
     }
 
 
-def load_pretrained(model: ResNet, path: str | PathLike[str]) -> str:
+def load_pretrained(model: nn.Module, path: str | PathLike[str]) -> str:
     """Load weights from a local file, such as torchvision's resnet18-f37072fd.pth, and return a line about them.
 
-    No pickled code is executed. A head (`fc`) with another number of outputs, such as ImageNet's 1000, is not
-    loaded: the model keeps its own. Everything else must fit, or nothing is loaded.
+    No pickled code is executed. A head (the last linear layer, `fc` of a `ResNet`) with another number of outputs, such
+    as ImageNet's 1000, is not loaded: the model keeps its own. Everything else must fit, or nothing is loaded.
 
     Raises:
         FileNotFoundError: No such file.
@@ -191,8 +190,10 @@ def load_pretrained(model: ResNet, path: str | PathLike[str]) -> str:
     path = Path(path)
     given = _read_weights(path)
     own = model.state_dict()
-    without_head = any(name in given and given[name].shape != own[name].shape for name in _HEAD)
-    wanted = [name for name in own if not (without_head and name in _HEAD)]
+    layers = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    head = [name for name in own if layers and name.rpartition(".")[0] == layers[-1]]
+    without_head = any(name in given and given[name].shape != own[name].shape for name in head)
+    wanted = [name for name in own if not (without_head and name in head)]
     # Files from before 2018 have no counters of batches, which are not used.
     missing = [name for name in wanted if name not in given and not name.endswith("num_batches_tracked")]
     unknown = [name for name in given if name not in own]
@@ -216,8 +217,9 @@ def load_pretrained(model: ResNet, path: str | PathLike[str]) -> str:
     text = f"{len(taken)} tensors from {path.name}"
     if not without_head:
         return text
-    outputs = math.prod(given["fc.bias"].shape) if "fc.bias" in given else len(given["fc.weight"])
-    return f"{text}; its head of {outputs} outputs is replaced by a new one of {model.tasks}"
+    changed = next(name for name in head if name in given)
+    outputs, new = (math.prod(weights[changed].shape[:1]) for weights in (given, own))
+    return f"{text}; its head of {outputs} outputs is replaced by a new one of {new}"
 
 
 def _read_weights(path: Path) -> Mapping[str, Tensor]:
@@ -242,7 +244,7 @@ IMAGE_MODELS: dict[str, Callable[..., nn.Module]] = {"resnet18": resnet18, "resn
 """Built as `IMAGE_MODELS[name](tasks, **options)`; the first is the default."""
 
 
-def build_image_model(name: str, tasks: int = 1, *, size: int = 224, **options: Any) -> nn.Module:
+def build_image_model(name: str, tasks: int = 1, *, size: int | None = 224, **options: Any) -> nn.Module:
     """Build a network for images of three channels.
 
     Args:
@@ -250,7 +252,8 @@ def build_image_model(name: str, tasks: int = 1, *, size: int = 224, **options: 
             called with the number of scores per image (as `num_outputs` if it has such a parameter, else as the first
             one); "timm:NAME", or the name of a timm model if timm is installed.
         tasks: Scores per image.
-        size: Height and width of the images, with which a network that is not in `IMAGE_MODELS` is tried.
+        size: Height and width of the images, with which a network that is not in `IMAGE_MODELS` is tried; None if they
+            are not known.
         **options: Further arguments of the network.
 
     Returns:
@@ -284,9 +287,11 @@ def build_image_model(name: str, tasks: int = 1, *, size: int = 224, **options: 
     else:
         known = ", ".join(IMAGE_MODELS)
         raise ValueError(f'model must be one of {known}, "package.module:callable" or "timm:NAME"; got {name!r}')
-    _check_image_model(model, name, tasks, size)
-    checked: nn.Module = model
-    return checked
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model: {name} must return a torch.nn.Module, got {type(model).__name__}")
+    if size is not None:
+        _check_image_model(model, name, tasks, size)
+    return model
 
 
 def _takes_num_outputs(builder: Callable[..., Any]) -> bool:
@@ -311,10 +316,8 @@ def _timm_model(name: str, tasks: int, options: Mapping[str, Any]) -> Any:
     return timm.create_model(name, num_classes=tasks, **options)
 
 
-def _check_image_model(model: Any, name: str, tasks: int, size: int) -> None:
+def _check_image_model(model: nn.Module, name: str, tasks: int, size: int) -> None:
     """Raise unless a network maps two images to scores (2,) or (2, tasks)."""
-    if not isinstance(model, nn.Module):
-        raise ValueError(f"model: {name} must return a torch.nn.Module, got {type(model).__name__}")
     training = model.training
     shape = (2, 3, size, size)
     model.eval()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -35,7 +37,7 @@ from apmax.train.run_directory import data_fingerprint
 from apmax.validation import plural
 from apmax.workflows.committee_progress import CommitteeProgress
 from apmax.workflows.contact_sheets import draw_contact_sheets
-from apmax.workflows.data_types import LabelledRows, RowReport, data_type_of, encode_rows
+from apmax.workflows.data_types import FrozenImageType, LabelledRows, RowReport, data_type_of, encode_rows
 from apmax.workflows.evaluation import evaluate_targets
 from apmax.workflows.job import CommitteeConfig, CommitteeJob, job_from_toml
 from apmax.workflows.job_result import JobResult, Notify
@@ -65,10 +67,13 @@ def train_committee(
         ValueError: Data or settings are wrong, or differ from those of the training to continue.
     """
     before = None if started is None else _read_started(started)
-    weights = _check_weights(job)  # before data are read, which may take long
+    networks = _check_networks(job)  # before data are read, which may take long
     prepared = prepare_committee_rows(job.data, seed=job.committee.seed)
     job = CommitteeJob(prepared.data_type.config, job.committee)
-    fingerprint = _data_fingerprint(prepared)
+    weights = None
+    if job.committee.frozen:
+        prepared, weights = _with_embeddings(prepared, job.committee, notify)
+    fingerprint = _data_fingerprint(prepared, weights)
     if before is None:
         plan = _make_plan(job, prepared)
     else:
@@ -77,28 +82,47 @@ def train_committee(
     # Before anything is written: the rows may not allow even one split.
     folds = _shared_folds(prepared, job, plan)
     if notify is not None:
-        notify([*prepared.facts, *weights, *plan_lines(plan)], prepared.warnings)
+        notify([*prepared.facts, *networks, *plan_lines(plan)], prepared.warnings)
     if before is None:
         content = json.dumps({"plan": plan.to_table(), "data": fingerprint}, indent=1) + "\n"
-        save_job(folder, job, prepared.encoder, prepared.targets, plan=content.encode())
+        save_job(folder, job, prepared.encoder, prepared.targets, plan=content.encode(), backbone=weights)
         if prepared.unreadable:
             write_table(folder / "unreadable.csv", unreadable_table(prepared.unreadable))
-    targets = _target_rows(prepared, folds, plan, job.committee.pretrained)
+    targets = _target_rows(prepared, folds, plan, job.committee)
     committees = [_fit(target, plan, folder, progress=progress) for target in targets]
     return _finish(job, targets, committees, prepared, folder)
 
 
-def _check_weights(job: CommitteeJob) -> list[str]:
-    """Return a line about the weights that networks begin with, if they are to.
+def _check_networks(job: CommitteeJob) -> list[str]:
+    """Return lines about the network of the members and the weights that it begins with, where these are given.
 
     Raises:
-        ValueError: Weights of another network, or none.
+        ValueError: No such network, one of another output, weights of another network, or none.
     """
-    path, data_type = job.committee.pretrained, data_type_of(job.data)
-    if path is None:
+    path, backbone, data_type = job.committee.pretrained, job.committee.backbone, data_type_of(job.data)
+    if path is None and backbone is None:
         return []
-    network = data_type.build_model(data_type.fit_encoder(None, ()), next(iter(data_type.models)), {})
-    return [f"networks begin with {data_type.load_weights(network, path)}"]
+    network = data_type.build_backbone(backbone)
+    lines = [] if backbone is None else [f"networks are {backbone}"]
+    return lines if path is None else [*lines, f"networks begin with {data_type.load_weights(network, path)}"]
+
+
+def _with_embeddings(
+    prepared: CommitteeRows, config: CommitteeConfig, notify: Notify | None
+) -> tuple[CommitteeRows, bytes]:
+    """Return the rows as embeddings of the frozen network, and its weights as a file."""
+    if notify is not None:
+        notify([f"embeddings of {len(prepared.rows.labels):,} images are computed once, or read from the cache"], [])
+    data_type = prepared.data_type
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(config.seed)
+        network = data_type.build_backbone(config.backbone)
+    if config.pretrained is not None:
+        data_type.load_weights(network, config.pretrained)
+    content = io.BytesIO()
+    torch.save(network.state_dict(), content)
+    frozen = FrozenImageType(data_type.config, network, prepared.rows.dataset)
+    return replace(prepared, data_type=frozen), content.getvalue()
 
 
 def plan_lines(plan: CommitteePlan) -> list[str]:
@@ -155,14 +179,14 @@ def _shared_folds(prepared: CommitteeRows, job: CommitteeJob, plan: CommitteePla
 
 
 def _target_rows(
-    prepared: CommitteeRows, folds: _Folds, plan: CommitteePlan, pretrained: str | None
+    prepared: CommitteeRows, folds: _Folds, plan: CommitteePlan, config: CommitteeConfig
 ) -> list[_TargetRows]:
     """Return the labelled rows of each target, with their part of the shared folds."""
     names = prepared.targets.names
     every, data_type = _all_rows(prepared), prepared.data_type
 
     def members(rows: LabelledRows) -> dict[str, Member]:
-        table = data_type.committee_members(rows, pretrained=pretrained)
+        table = data_type.committee_members(rows, pretrained=config.pretrained, backbone=config.backbone)
         return find_members(plan.members, effort=plan.effort, table=table)
 
     if len(names) == 1:
@@ -201,10 +225,15 @@ def _make_plan(job: CommitteeJob, prepared: CommitteeRows) -> CommitteePlan:
         possible = len(make_folds(rows, most, config.seed)) if config.effort != "quick" else 1
     except ValueError:
         possible = 1
-    return plan_committee(
+    data_type = prepared.data_type
+    table = data_type.committee_members(prepared.rows, pretrained=config.pretrained, backbone=config.backbone)
+    notes = data_type.committee_notes(config.backbone)
+    if notes and not set(config.members) <= set(table):
+        raise ValueError(f"members: {notes[0]}")
+    plan = plan_committee(
         rows=len(rows.labels),
         positives=int(rows.labels.sum()),
-        columns=prepared.data_type.committee_columns(prepared.encoder),
+        columns=data_type.committee_columns(prepared.encoder),
         possible_folds=possible,
         effort=config.effort,
         members=config.members or None,
@@ -213,8 +242,9 @@ def _make_plan(job: CommitteeJob, prepared: CommitteeRows) -> CommitteePlan:
         seed=config.seed,
         kind=job.data.kind,
         targets=len(prepared.targets.each),
-        table=prepared.data_type.committee_members(prepared.rows, pretrained=config.pretrained),
+        table=table,
     )
+    return replace(plan, notes=(*plan.notes, *notes))
 
 
 def _fit(target: _TargetRows, plan: CommitteePlan, folder: Path, *, progress: bool) -> Committee:
@@ -241,7 +271,8 @@ def _finish(
     folder: Path,
 ) -> JobResult:
     """Evaluate and save fitted committees, the manifest last."""
-    model = SavedCommittee.of(job, prepared.encoder, prepared.targets, committees)
+    frozen = prepared.data_type if isinstance(prepared.data_type, FrozenImageType) else None
+    model = SavedCommittee.of(job, prepared.encoder, prepared.targets, committees, frozen=frozen)
     names, rows, report = model.targets.names, prepared.rows, RowReport()
     blended = np.full((len(rows.labels), len(names)), np.nan)
     own = {name: blended.copy() for name in committees[0].table}
@@ -315,9 +346,13 @@ def _read_started(started: Manifest) -> _Started | None:
         raise ValueError(f"{started.folder} holds the training of one network: resume with the same settings")
     try:
         table = json.loads(started.read(PLAN_FILE))
-        return _Started(job, CommitteePlan.from_table(table["plan"], kind=job.data.kind), str(table["data"]))
+        return _Started(job, _read_plan(table["plan"], job), str(table["data"]))
     except (KeyError, TypeError, ValueError) as error:
         raise FolderError(f"{started.folder} was not written by apmax: its {PLAN_FILE} has no plan ({error})") from None
+
+
+def _read_plan(table: Any, job: CommitteeJob) -> CommitteePlan:
+    return CommitteePlan.from_table(table, kind=job.committee.member_kind(job.data.kind))
 
 
 def _check_same_job(folder: Path, before: _Started, job: CommitteeJob, fingerprint: str) -> None:
@@ -350,12 +385,14 @@ def _check_same_job(folder: Path, before: _Started, job: CommitteeJob, fingerpri
         if old != new:
             raise ValueError(f"{name} was {old} in {folder} and is {new} now: resume with the same")
     if before.fingerprint != fingerprint:
-        raise ValueError(f"the training in {folder} was of other rows: their fingerprint differs; resume with the same")
+        what = "other rows, or its frozen network of other weights" if job.committee.frozen else "other rows"
+        raise ValueError(f"the training in {folder} was of {what}: their fingerprint differs; resume with the same")
 
 
-def _data_fingerprint(prepared: CommitteeRows) -> str:
-    """Return a SHA-256 of inputs, labels and weights of the training rows."""
+def _data_fingerprint(prepared: CommitteeRows, frozen: bytes | None) -> str:
+    """Return a SHA-256 of inputs, labels and weights of the training rows, and one of a frozen network."""
     rows = prepared.rows
     dataset = next(encode_rows(prepared.encoder, rows.table)).dataset if rows.dataset is None else rows.dataset
     labels, weight = torch.tensor(rows.labels), torch.tensor(prepared.sample_weight)
-    return data_fingerprint(Data(dataset), (labels, None), (weight, None))
+    digest = data_fingerprint(Data(dataset), (labels, None), (weight, None))
+    return digest if frozen is None else f"{digest} {hashlib.sha256(frozen).hexdigest()}"

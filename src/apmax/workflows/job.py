@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from apmax import validation
+from apmax import extras, validation
 from apmax.committee import EFFORTS, MEMBER_NAMES, find_members
 from apmax.data import is_molecule_file
 from apmax.train import (
@@ -25,7 +25,7 @@ from apmax.train import (
     run_to_table,
     write_atomic,
 )
-from apmax.workflows.data_types import DATA_TYPES, DataConfig, DataType, data_type_of
+from apmax.workflows.data_types import DATA_TYPES, DataConfig, DataType, data_type_of, is_import_path
 from apmax.workflows.overrides import Overrides, override_run, set_at_path
 
 LARGEST_SEED = 2**31 - 2**10
@@ -68,6 +68,9 @@ class CommitteeConfig(ConfigTable):
         time_limit: Seconds that the plan may take; None for no limit.
         seed: Seed of all random numbers.
         pretrained: File of weights that the networks of images begin with.
+        backbone: The network of a committee of images: a built-in one, "timm:NAME" or "package.module:callable"; None
+            for the one that suits the images.
+        frozen: Keep the network of a committee of images as it is: its members are heads on embeddings.
     """
 
     effort: str = "standard"
@@ -75,9 +78,15 @@ class CommitteeConfig(ConfigTable):
     time_limit: float | None = None
     seed: int = 0
     pretrained: str | None = None
+    backbone: str | None = None
+    frozen: bool = False
 
     _floats = ("time_limit",)
     _tuples = ("members",)
+
+    def member_kind(self, kind: str) -> str:
+        """Return the kind of data that the members read: embeddings are columns of numbers, as in a table."""
+        return "table" if self.frozen else kind
 
     def check(self) -> None:
         """Raise for an unknown effort or member, a time limit that is not positive, and a seed out of range."""
@@ -178,14 +187,47 @@ def plan_training(
         if not data_type.has_pretrained:
             raise ValueError(f"pretrained is for networks of images; these data are of kind {data.kind}")
         config = replace(config, pretrained=str(find_file(config.pretrained, folders)))
+    if config.backbone is not None:
+        _check_backbone(config.backbone, data_type)
+    if config.frozen:
+        data_type = _check_frozen(config, data_type)
     if config.members:
-        find_members(config.members, kind=data.kind)
+        find_members(config.members, kind=config.member_kind(data.kind))
     if data.split == "random":
         model = next(iter(data_type.models))
         raise ValueError(f"split: the folds of a committee are stratified; 'random' is for one network (model={model})")
     return CommitteeJob(
         _with_found_files(data_type.for_committee(config.effort, config.members).config, folders), config
     )
+
+
+def _check_frozen(config: CommitteeConfig, data_type: DataType[Any]) -> DataType[Any]:
+    """Return the data type of a frozen network, whose images are not changed at random.
+
+    Raises:
+        ValueError: Data without networks, a network with random weights, or an augmentation.
+    """
+    if not data_type.has_pretrained:
+        raise ValueError(f"frozen is for networks of images; these data are of kind {data_type.config.kind}")
+    if config.pretrained is None and not (config.backbone is not None and is_import_path(config.backbone)):
+        raise ValueError(
+            "frozen: the members would read a network with random weights; give weights (pretrained=FILE) or a network "
+            'of your own that has them (backbone="package.module:callable")'
+        )
+    if data_type.config.augment not in (None, "none"):
+        raise ValueError("frozen and augment exclude each other: embeddings are of unchanged images")
+    return data_type.with_fields(augment="none")
+
+
+def _check_backbone(backbone: str, data_type: DataType[Any]) -> None:
+    """Raise for data without a choice of networks, and for code that cannot be imported."""
+    if not data_type.has_pretrained:
+        raise ValueError(f"backbone is for networks of images; these data are of kind {data_type.config.kind}")
+    if is_import_path(backbone):
+        try:
+            extras.load_callable(backbone)
+        except ValueError as error:
+            raise ValueError(f"backbone: {error}") from None
 
 
 def _network_settings(table: Mapping[str, Any], overrides: Overrides, data_type: DataType[Any]) -> list[str]:

@@ -18,6 +18,7 @@ calibration.json    the curve from scores to probabilities of each target, fitte
 of a committee
 plan.json           members, folds and estimated time, and the checksum of the training rows
 log.txt             a line for each fitted member
+backbone.pt         the weights of a frozen network, whose embeddings the members read
 committee.json, members/…   the committee (`apmax.committee.storage`); of several targets target-0/committee.json, …
 """
 
@@ -27,7 +28,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,11 +36,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from apmax.committee import read_committee
+from apmax.committee import Member, read_committee
 from apmax.data import Targets
 from apmax.folders import FolderError, Manifest, read_manifest, write_atomic, write_manifest
 from apmax.train import Ensemble, PlattCurve
-from apmax.workflows.data_types import DATA_TYPES, Encoder, data_type_of
+from apmax.workflows.data_types import DATA_TYPES, DataType, Encoder, FrozenImageType, ImageData, data_type_of
+from apmax.workflows.data_types.images import USUAL_SIZE, ImageEncoder
 from apmax.workflows.job import CommitteeJob, Job, job_from_toml, write_job
 from apmax.workflows.saved_model import SavedCommittee, SavedModel, SavedNetwork
 from apmax.workflows.scored_rows import MODEL_KIND
@@ -48,12 +50,19 @@ FORMAT_VERSION = 3
 JOB_FILES = ("run.toml", "encoder.json")
 """Files that are written before training."""
 CALIBRATION_FILE, DECISION_FILE, PLAN_FILE = "calibration.json", "decision.json", "plan.json"
+BACKBONE_FILE = "backbone.pt"
 
 
 def save_job(
-    folder: Path, job: Job | CommitteeJob, encoder: Encoder, targets: Targets, *, plan: bytes | None = None
+    folder: Path,
+    job: Job | CommitteeJob,
+    encoder: Encoder,
+    targets: Targets,
+    *,
+    plan: bytes | None = None,
+    backbone: bytes | None = None,
 ) -> None:
-    """Write all of a model's folder that is known before training; of a committee also its plan."""
+    """Write all of a model's folder that is known before training; of a committee also its plan and frozen network."""
     if read_started(folder) is not None:
         # While the files are replaced, the manifest lists none of them.
         write_manifest(folder, (), kind=MODEL_KIND, complete=False)
@@ -68,12 +77,16 @@ def save_job(
     write_atomic(folder / "encoder.json", (json.dumps(content, indent=1) + "\n").encode())
     if plan is not None:
         write_atomic(folder / PLAN_FILE, plan)
+    if backbone is not None:
+        write_atomic(folder / BACKBONE_FILE, backbone)
     write_manifest(folder, job_files(job), kind=MODEL_KIND, complete=False)
 
 
 def job_files(job: Job | CommitteeJob) -> tuple[str, ...]:
     """Return the files that are written before training."""
-    return (*JOB_FILES, PLAN_FILE) if isinstance(job, CommitteeJob) else JOB_FILES
+    if not isinstance(job, CommitteeJob):
+        return JOB_FILES
+    return (*JOB_FILES, PLAN_FILE, *([BACKBONE_FILE] if job.committee.frozen else []))
 
 
 def committee_folders(targets: int) -> list[str]:
@@ -136,12 +149,12 @@ def load_model(folder: str | os.PathLike[str], *, model: str | Callable[..., nn.
     thresholds = _read_thresholds(manifest, targets.names)
     job = job_from_toml(manifest.read("run.toml"))
     if isinstance(job, CommitteeJob):
-        if model is not None:
-            raise ValueError(f"model: {folder} holds a committee, which has no network of your own")
-        committees = [read_committee(manifest, name) for name in committee_folders(len(targets.each))]
-        return replace(SavedCommittee.of(job, encoder, targets, committees), thresholds=thresholds)
+        table = _trusted_members(job, model, folder)
+        committees = [read_committee(manifest, name, members=table) for name in committee_folders(len(targets.each))]
+        frozen = _load_frozen(job, manifest, model) if job.committee.frozen else None
+        return replace(SavedCommittee.of(job, encoder, targets, committees, frozen=frozen), thresholds=thresholds)
     calibration = _read_calibration(manifest, len(targets.each))
-    builder = _trusted_builder(job, model, folder)
+    builder = _trusted_builder(data_type_of(job.data), job.model.name, model, folder)
     members = [_load_network(job, encoder, manifest, name, builder) for name in weight_files(job)]
     network = members[0] if len(members) == 1 else Ensemble(members)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -232,16 +245,45 @@ def _read_json(manifest: Manifest, name: str) -> dict[str, Any]:
     return table if isinstance(table, dict) else {}
 
 
+def _trusted_members(
+    job: CommitteeJob, model: str | Callable[..., nn.Module] | None, folder: str | os.PathLike[str]
+) -> Mapping[str, Member] | None:
+    """Return members that read networks of the user's own; None where the committee has none."""
+    name, data_type = job.committee.backbone, data_type_of(job.data)
+    if name is None:
+        if model is not None:
+            raise ValueError(f"model: {folder} holds a committee, which has no network of your own")
+        return None
+    builder = _trusted_builder(data_type, name, model, folder)
+    own = name not in data_type.models or callable(model)
+    # The members of a frozen network are no networks.
+    return data_type.saved_members(name, builder) if own and not job.committee.frozen else None
+
+
+def _load_frozen(
+    job: CommitteeJob, manifest: Manifest, model: str | Callable[..., nn.Module] | None
+) -> FrozenImageType:
+    """Return the data type with the frozen network of a committee."""
+    data_type = data_type_of(job.data)
+    assert isinstance(job.data, ImageData)
+    name = job.committee.backbone or next(iter(data_type.models))
+    builder = _trusted_builder(data_type, name, model, manifest.folder)
+    network = data_type.build_model(ImageEncoder(job.data.size or USUAL_SIZE), name, {}, builder=builder)
+    _load_weights(network, manifest, BACKBONE_FILE, name)
+    return FrozenImageType(job.data, network)
+
+
 def _trusted_builder(
-    job: Job, model: str | Callable[..., nn.Module] | None, folder: str | os.PathLike[str]
+    data_type: DataType[Any],
+    name: str,
+    model: str | Callable[..., nn.Module] | None,
+    folder: str | os.PathLike[str],
 ) -> Callable[..., nn.Module]:
     """Return the builder of the network; code outside of apmax is imported only if `model` names it."""
-    name = job.model.name
     if callable(model):
         return model
     if model is not None and model != name:
         raise ValueError(f"model must be {name!r}, the network that {folder} was trained with, got {model!r}")
-    data_type = data_type_of(job.data)
     if model is None and name not in data_type.models:
         raise ValueError(
             f"model: {folder} was trained with the network {name}, which is code outside of apmax: "
@@ -253,16 +295,24 @@ def _trusted_builder(
 def _load_network(
     job: Job, encoder: Encoder, manifest: Manifest, name: str, builder: Callable[..., nn.Module]
 ) -> nn.Module:
-    content = manifest.read(name)
     network = data_type_of(job.data).build_model(encoder, job.model.name, job.model.options, builder=builder)
+    options = "".join(f", {key} = {value}" for key, value in job.model.options.items())
+    _load_weights(network, manifest, name, job.model.name + options)
+    return network
+
+
+def _load_weights(network: nn.Module, manifest: Manifest, name: str, described: str) -> None:
+    """Load a file of weights into a network that is described in run.toml.
+
+    Raises:
+        ValueError: Weights of another network, or none.
+    """
+    content = manifest.read(name)
     try:
         network.load_state_dict(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
     except Exception as error:  # the type that torch raises for a damaged file depends on its first bytes
-        options = "".join(f", {key} = {value}" for key, value in job.model.options.items())
         lines = [line.strip() for line in str(error).splitlines()]
         reason = lines[min(1, len(lines) - 1)] if lines else type(error).__name__
         raise ValueError(
-            f"{manifest.folder / name} does not hold the weights of the network in run.toml "
-            f"({job.model.name}{options}): {reason}"
+            f"{manifest.folder / name} does not hold the weights of the network in run.toml ({described}): {reason}"
         ) from None
-    return network

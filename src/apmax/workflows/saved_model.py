@@ -24,6 +24,7 @@ from apmax.workflows.data_types import (
     DataType,
     EncodedRows,
     Encoder,
+    FrozenImageType,
     RowReport,
     data_type_of,
     encode_rows,
@@ -276,16 +277,30 @@ class SavedCommittee(SavedModel):
     Args:
         committees: The committee of each target, all of the same members; each of its folds has an encoder of its own.
         member: The member that scores alone; None for the blend.
+        frozen: The data type with the frozen network whose embeddings the members read; None without one.
     """
 
     committees: tuple[Committee, ...]
     member: str | None = None
+    frozen: FrozenImageType | None = None
 
     @staticmethod
-    def of(job: CommitteeJob, encoder: Encoder, targets: Targets, committees: Sequence[Committee]) -> SavedCommittee:
+    def of(
+        job: CommitteeJob,
+        encoder: Encoder,
+        targets: Targets,
+        committees: Sequence[Committee],
+        *,
+        frozen: FrozenImageType | None = None,
+    ) -> SavedCommittee:
         """Return the committees of all targets with the calibrations of their blends."""
         calibration = tuple(committee.calibration for committee in committees)
-        return SavedCommittee(job, encoder, targets, calibration, tuple(committees))
+        return SavedCommittee(job, encoder, targets, calibration, tuple(committees), frozen=frozen)
+
+    @property
+    def data_type(self) -> DataType[Any]:
+        """The data type of the training, with the frozen network if there is one."""
+        return super().data_type if self.frozen is None else self.frozen
 
     def with_member(self, member: str | None) -> SavedCommittee:
         """Return the committee of which one member scores; probabilities and thresholds are only the blend's.

@@ -12,6 +12,7 @@ from apmax.workflows.data_types.base import (
     encode_rows,
     is_import_path,
 )
+from apmax.workflows.data_types.frozen_images import FrozenImageType
 from apmax.workflows.data_types.images import ImageData, ImageType, ignored_files_warning
 from apmax.workflows.data_types.molecules import MoleculeData, MoleculeType
 from apmax.workflows.data_types.table import TableData, TableType
@@ -33,6 +34,7 @@ __all__ = [
     "DataType",
     "EncodedRows",
     "Encoder",
+    "FrozenImageType",
     "ImageData",
     "ImageType",
     "LabelledRows",

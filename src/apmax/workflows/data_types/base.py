@@ -294,7 +294,7 @@ class DataType(ABC, Generic[Config]):
     learns_from_rows: ClassVar[bool] = True
     """Whether the encoder is fitted to training rows; otherwise it exists before data are read."""
     has_pretrained: ClassVar[bool] = False
-    """Whether its models can begin with a file of weights."""
+    """Whether its models can begin with a file of weights, and its committees have a choice of networks."""
     threads: ClassVar[int | None] = None
     """Number of threads that pays; None for all."""
 
@@ -374,14 +374,33 @@ class DataType(ABC, Generic[Config]):
     def committee_features(self, rows: LabelledRows) -> Features:
         """Return the training rows in the form in which a committee encodes them, fold by fold."""
 
-    def committee_members(self, rows: LabelledRows, *, pretrained: str | None = None) -> Mapping[str, Member]:  # noqa: ARG002
+    def committee_members(
+        self,
+        rows: LabelledRows,  # noqa: ARG002 - overridden
+        *,
+        pretrained: str | None = None,  # noqa: ARG002 - overridden
+        backbone: str | None = None,  # noqa: ARG002 - overridden
+    ) -> Mapping[str, Member]:
         """Return the members of a committee that learns these rows, by name.
 
         Args:
             rows: The training rows.
             pretrained: File of weights that networks begin with, where the data type has any.
+            backbone: The network of the members, where the data type has a choice; None for the one that suits.
         """
         return MEMBERS_BY_KIND[self.config.kind]
+
+    def build_backbone(self, backbone: str | None) -> nn.Module:
+        """Return a new network as the members of a committee have it; None for the usual one."""
+        raise NotImplementedError(f"committees of kind {self.config.kind} have no choice of networks")
+
+    def committee_notes(self, backbone: str | None) -> list[str]:  # noqa: ARG002 - overridden
+        """Return lines about members that a network does not have."""
+        return []
+
+    def saved_members(self, backbone: str, builder: Callable[..., nn.Module]) -> Mapping[str, Member]:
+        """Return members by name that read saved networks, built by the user's own code."""
+        raise NotImplementedError(f"committees of kind {self.config.kind} have no choice of networks")
 
     def committee_folds(self, effort: str) -> int:
         """Return the largest number of folds of a committee."""

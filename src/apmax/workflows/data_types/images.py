@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from torch import nn
 
 from apmax import extras, validation
-from apmax.committee import ImageFeatures, ImageTraining, Member, image_members
+from apmax.committee import Features, ImageFeatures, ImageTraining, Member, image_members
 from apmax.data import ON_ERROR, RowSource, Targets, UnreadableRow, any_known
 from apmax.data.caching import with_progress, worker_processes
 from apmax.data.images import (
@@ -280,27 +281,59 @@ class ImageType(DataType[ImageData]):
         anneal = model in self.models and not pretrained and self._has_few_positives(positives)
         return image_recipe(rows, positives, size=self.config.size or USUAL_SIZE, anneal=anneal)
 
-    def committee_features(self, rows: LabelledRows) -> ImageFeatures:
+    def committee_features(self, rows: LabelledRows) -> Features:
         """Return the images, without labels: each member is given its own."""
         images = rows.dataset
         return ImageFeatures(ImageDataset(images.store, places=images.places, normalise=images.normalise))
 
-    def committee_members(self, rows: LabelledRows, *, pretrained: str | None = None) -> Mapping[str, Member]:
-        """Return the network that suits the images and the positives of a fold, its twin and its head."""
+    def committee_members(
+        self, rows: LabelledRows, *, pretrained: str | None = None, backbone: str | None = None
+    ) -> Mapping[str, Member]:
+        """Return a network, its twin and its head: `backbone`, or what suits the images and the positives of a fold."""
         share = 1 - 1 / self.committee_folds("standard")
         positives = int(share * rows.positives)
         new = pretrained is None
         # Weights of a file need the network that they are of.
-        name = self.default_model(positives) if new else next(iter(self.models))
+        name = backbone or (self.default_model(positives) if new else next(iter(self.models)))
         training = ImageTraining(
             name,
             self.default_options(name, positives) if new else {},
             size=self.config.size or USUAL_SIZE,
             augment=self._augment(),
-            anneal=new and self._has_few_positives(positives),
+            anneal=new and name in self.models and self._has_few_positives(positives),
             pretrained=pretrained,
+            builder=self._own_builder(name),
         )
-        return image_members(training, training.seconds_per_row(int(share * len(rows.labels))))
+        members = image_members(training, training.seconds_per_row(int(share * len(rows.labels))))
+        if not training.has_linear_head():
+            del members["head"]
+        return members
+
+    def committee_notes(self, backbone: str | None) -> list[str]:
+        """Return why a network has no member "head"."""
+        if backbone is None:
+            return []
+        training = ImageTraining(backbone, size=self.config.size or USUAL_SIZE, builder=self._own_builder(backbone))
+        if training.has_linear_head():
+            return []
+        return [f"no member head: the scores of {backbone} are not the output of a last linear layer"]
+
+    def build_backbone(self, backbone: str | None) -> nn.Module:
+        """Return a new network; one that is not built in is tried if the size of the images is known.
+
+        Raises:
+            ValueError: There is no such network, it cannot be imported, or its output is something else.
+        """
+        return _build_backbone(backbone or next(iter(self.models)), self.config.size)
+
+    def saved_members(self, backbone: str, builder: Callable[..., nn.Module]) -> Mapping[str, Member]:
+        """Return the members that read saved networks of a user's own builder."""
+        encoder = ImageEncoder(self.config.size or USUAL_SIZE)
+        build = partial(self.build_model, encoder, backbone, {}, builder=builder)
+        return image_members(ImageTraining(backbone, size=encoder.size, builder=build))
+
+    def _own_builder(self, backbone: str) -> Callable[[], nn.Module] | None:
+        return None if backbone in self.models else partial(_build_backbone, backbone, self.config.size or USUAL_SIZE)
 
     def committee_folds(self, effort: str) -> int:
         """Return 4, for images above 64×64 3: networks are expensive; 5 with the effort "best"."""
@@ -312,10 +345,9 @@ class ImageType(DataType[ImageData]):
         """Return 1: the time that members take is that of their networks."""
         return 1
 
-    def committee_rows(self, encoded: EncodedRows, table: Any) -> ImageDataset:  # noqa: ARG002 - encoded is enough
+    def committee_rows(self, encoded: EncodedRows, table: Any) -> Any:  # noqa: ARG002 - encoded is enough
         """Return the images."""
-        dataset: ImageDataset = encoded.dataset
-        return dataset
+        return encoded.dataset
 
     def _has_few_positives(self, positives: int) -> bool:
         return (self.config.size or USUAL_SIZE) <= NARROW_SIZE and positives < FEW_POSITIVES
@@ -417,7 +449,9 @@ class ImageType(DataType[ImageData]):
         for key in options:
             if name not in self.models and ("pretrained" in key or "checkpoint" in key):
                 raise ValueError(f"model: {key} is no option here; pretrained=FILE loads weights")
-        super().check_options(name, options, extras.load_callable(name) if is_import_path(name) else builder)
+        # A builder that the caller has given is not imported again by its name.
+        named = is_import_path(name) and getattr(builder, "func", None) is build_image_model
+        super().check_options(name, options, extras.load_callable(name) if named else builder)
 
     def build_model(
         self,
@@ -455,6 +489,14 @@ class ImageType(DataType[ImageData]):
 
     def _paths(self, source: RowSource) -> ImagePaths:
         return ImagePaths.of(source, path=self.config.path, root=self.config.root, ending=self.config.ending)
+
+
+def _build_backbone(name: str, size: int | None) -> nn.Module:
+    """Return a new network with one score per image."""
+    try:
+        return build_image_model(name, 1, size=size)
+    except ValueError as error:
+        raise ValueError(re.sub("^model", "backbone", str(error))) from error
 
 
 def ignored_files_warning(source: RowSource) -> list[str]:

@@ -1,0 +1,1 @@
+"""Committees of images against other methods, on public sets."""
