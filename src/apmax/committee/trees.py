@@ -35,6 +35,8 @@ MOST_FOREST_ROWS = 16_384
 _BLOCK_TREES, _BLOCK_SEED = 10, 10_000
 # Rows of a sparse matrix that are made dense at a time.
 _DENSE_ROWS = 4096
+# Rows whose leaves are found in about the time that it takes to make a tree.
+_SMALL_CALL = 128
 _NODE_FIELDS = ("left", "right", "feature", "threshold", "probability")
 
 
@@ -143,6 +145,8 @@ def fit_boosting(
         rounds = max(least_rounds, booster.best_iteration - smoothed // 2)
         if not refit:
             return Boosting.from_bytes(booster.model_to_string(num_iteration=rounds).encode())
+        # Their rows and gradients are freed before those of the second fit are made.
+        del booster, train
     booster = lightgbm.train(chosen, dataset(slice(None)), rounds or least_rounds)
     return Boosting.from_bytes(booster.model_to_string().encode())
 
@@ -191,7 +195,7 @@ class Forest:
         trees = len(self.starts) - 1
         # scikit-learn's trees are four times as large as the arrays: they stay for small calls only, which would
         # take longer to make them than to use them.
-        compiled = self._trees if len(rows) < len(self.left) / trees else self._make_trees()
+        compiled = self._trees if len(rows) <= _SMALL_CALL else self._make_trees()
         total = np.zeros(len(rows))
         for start, tree in zip(self.starts, compiled, strict=False):
             total += self.probability[start + tree.apply(rows)]
@@ -308,16 +312,23 @@ def fit_forest(matrix: Matrix, labels: _Array, sample_weight: _Array, *, kind: s
         # Equal weights are left out: scikit-learn draws other bootstrap samples where weights are given.
         fitted.fit(part, labels[rows], sample_weight=None if np.ptp(weight) == 0 else weight)
         positive = list(fitted.classes_).index(1.0)
-        parts += [(each.tree_, each.tree_.value[:, 0, positive]) for each in fitted.estimators_]
-    threshold = np.concatenate([tree.threshold for tree, _ in parts])
+        parts += [_node_arrays(each.tree_, positive) for each in fitted.estimators_]
+    arrays = zip(_NODE_FIELDS, zip(*parts, strict=True), strict=True)
     return Forest(
-        starts=np.cumsum([0, *(tree.node_count for tree, _ in parts)]),
-        left=np.concatenate([tree.children_left for tree, _ in parts]).astype(np.int32),
-        right=np.concatenate([tree.children_right for tree, _ in parts]).astype(np.int32),
-        feature=np.concatenate([tree.feature for tree, _ in parts]).astype(np.int32),
-        threshold=_round_down(threshold),
-        probability=np.concatenate([value for _, value in parts]).astype(np.float32).clip(0, 1),
+        starts=np.cumsum([0, *(len(part[0]) for part in parts)]),
         features=matrix.shape[1],
+        **{name: np.concatenate(own) for name, own in arrays},
+    )
+
+
+def _node_arrays(tree: Any, positive: int) -> tuple[NDArray[Any], ...]:
+    """Return the `_NODE_FIELDS` of one of scikit-learn's trees, which are four times as large."""
+    return (
+        tree.children_left.astype(np.int32),
+        tree.children_right.astype(np.int32),
+        tree.feature.astype(np.int32),
+        _round_down(tree.threshold),
+        tree.value[:, 0, positive].astype(np.float32).clip(0, 1),
     )
 
 

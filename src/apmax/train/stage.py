@@ -17,6 +17,7 @@ from apmax import metrics, optim
 from apmax.distributed import Gathered
 from apmax.losses import LOSSES, Loss, WeightedLoss
 from apmax.losses.pointwise import Pointwise
+from apmax.optim.eager_steps import eager
 from apmax.samplers import MinedBatchSampler, MultiTaskBatchSampler, PositiveBatchSampler
 from apmax.train.config import MINING_DEFAULTS, Optimizer, Sampler, Schedule, Stage
 from apmax.train.data import BatchSampler, ShuffledBatches, has_positive, load_batches
@@ -104,17 +105,17 @@ def build_sampler(config: Sampler, labels: Tensor, *, seed: int, rank: int, worl
 
 
 def _build_sgd(groups: Any, config: Optimizer) -> torch.optim.Optimizer:
-    return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
+    return eager(torch.optim.SGD)(groups, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
 
 
 def _adam_builder(
-    kind: Callable[..., torch.optim.Optimizer], *, has_fused: bool = True
+    kind: type[torch.optim.Optimizer], *, has_fused: bool = True
 ) -> Callable[[Any, Optimizer], torch.optim.Optimizer]:
     def build(groups: Any, config: Optimizer) -> torch.optim.Optimizer:
         # On a CPU torch makes a dozen passes over every parameter unless fused, a quarter of a small network's step.
         # On a GPU torch's own choice stays: there the fused version would also handle the scaling of gradients.
         fused = {"fused": True} if has_fused and all(_all_on_cpu(group["params"]) for group in groups) else {}
-        return kind(
+        return eager(kind)(
             groups,
             lr=config.lr,
             betas=config.betas,
