@@ -233,10 +233,10 @@ def _resampled(scores: _Array, rows: _Rows, seed: int) -> list[_Array]:
             if len(members):
                 draws = generator.multinomial(len(members), np.full(len(members), 1 / len(members)), size=len(counts))
                 counts[:, members] = draws
-        weight = counts[:, unit] * rows.weight
-        for resample in weight:
+        for drawn in counts:
+            weight = drawn[unit] * rows.weight
             for kept, ranking in zip(values, rankings, strict=True):
-                kept.append(ranking.average_precision(resample))
+                kept.append(ranking.average_precision(weight))
     return [np.array(kept) for kept in values]
 
 

@@ -297,7 +297,7 @@ def _train_stage(
         sample_weight=relative_weights(data.sample_weight[train]),
         **held_out,
     )
-    run = Run(stages=(stage,), seed=seed, accelerator=design.accelerator)
+    run = Run(stages=(stage,), seed=seed, accelerator=design.accelerator, train_metrics="none")
     run = replace(run, eval_batch_size=min(run.eval_batch_size, design.batch_size(every)))
     found = fit(network, rows, run)
     values = smooth_values([record.valid.ap for record in found.records if record.valid is not None], stage.smooth)

@@ -37,7 +37,14 @@ _BLOCK_TREES, _BLOCK_SEED = 10, 10_000
 _DENSE_ROWS = 4096
 # Rows whose leaves are found in about the time that it takes to make a tree.
 _SMALL_CALL = 128
-_NODE_FIELDS = ("left", "right", "feature", "threshold", "probability")
+# With the types of their arrays in a file; whole numbers are kept in smaller ones where they fit.
+_NODE_FIELDS = {
+    "left": np.int32,
+    "right": np.int32,
+    "feature": np.int32,
+    "threshold": np.float32,
+    "probability": np.float32,
+}
 
 
 @dataclass(frozen=True)
@@ -176,9 +183,9 @@ class Forest:
     """
 
     starts: NDArray[np.int64]
-    left: NDArray[np.int32]
-    right: NDArray[np.int32]
-    feature: NDArray[np.int32]
+    left: NDArray[np.int16 | np.int32]
+    right: NDArray[np.int16 | np.int32]
+    feature: NDArray[np.int16 | np.int32]
     threshold: NDArray[np.float32]
     probability: NDArray[np.float32]
     features: int
@@ -235,7 +242,7 @@ class Forest:
         return npz_content(
             starts=self.starts,
             features=np.array(self.features),
-            **{name: getattr(self, name) for name in _NODE_FIELDS},
+            **{name: getattr(self, name).astype(kind) for name, kind in _NODE_FIELDS.items()},
         )
 
     @staticmethod
@@ -252,12 +259,8 @@ class Forest:
             raise ValueError("not a forest: its arrays are not numbers")
         forest = Forest(
             starts=arrays["starts"].astype(np.int64),
-            left=arrays["left"].astype(np.int32),
-            right=arrays["right"].astype(np.int32),
-            feature=arrays["feature"].astype(np.int32),
-            threshold=arrays["threshold"].astype(np.float32),
-            probability=arrays["probability"].astype(np.float32),
             features=int(arrays["features"]),
+            **{name: _compact(arrays[name].astype(kind)) for name, kind in _NODE_FIELDS.items()},
         )
         forest.check()
         return forest
@@ -323,13 +326,18 @@ def fit_forest(matrix: Matrix, labels: _Array, sample_weight: _Array, *, kind: s
 
 def _node_arrays(tree: Any, positive: int) -> tuple[NDArray[Any], ...]:
     """Return the `_NODE_FIELDS` of one of scikit-learn's trees, which are four times as large."""
-    return (
-        tree.children_left.astype(np.int32),
-        tree.children_right.astype(np.int32),
-        tree.feature.astype(np.int32),
-        _round_down(tree.threshold),
-        tree.value[:, 0, positive].astype(np.float32).clip(0, 1),
-    )
+    probability = tree.value[:, 0, positive].astype(np.float32).clip(0, 1)
+    threshold = _round_down(tree.threshold)
+    return *map(_compact, (tree.children_left, tree.children_right, tree.feature)), threshold, probability
+
+
+def _compact(values: NDArray[Any]) -> NDArray[Any]:
+    """Return whole numbers in 16 bits if they fit, as all those of 4,096 leaves do; other values as they are."""
+    if values.dtype.kind != "i":
+        return values
+    limits = np.iinfo(np.int16)
+    fits = values.min(initial=0) >= limits.min and values.max(initial=0) <= limits.max
+    return values.astype(np.int16 if fits else np.int32)
 
 
 def _sampled_blocks(labels: _Array, trees: int, seed: int) -> list[tuple[Any, int]]:

@@ -292,9 +292,10 @@ def _finish_epoch(
     seen = state.seen.joined()
     with gradient.average.applied() if gradient.average is not None else nullcontext():
         valid = _evaluate_split(run_state, gradient.module, "valid")
+        train = None
         if run_state.run.train_metrics == "full":
             train = _evaluate_split(run_state, gradient.module, "train")
-        else:
+        elif run_state.run.train_metrics == "seen":
             rows, scores = latest_scores(*(run_state.gather(seen[name]) for name in ("rows", "scores", "order")))
             weight = None if run_state.weight is None else run_state.weight[rows]
             train = _metrics_if_positive(run_state, scores, run_state.labels[rows], weight)

@@ -73,8 +73,8 @@ class SeenBatches:
 class GradientState:
     """The loss, optimiser, sampler and averages of a stage of gradient steps.
 
-    `module` and `stepper` are the model and the optimiser as the runtime returned them, `criterion` is the loss over the batches
-    of all processes; `loss` and `optimizer` are the unwrapped objects.
+    `module` and `stepper` are the model and the optimiser as the runtime returned them, `criterion` is the loss over
+    the batches of all processes; `loss` and `optimizer` are the objects themselves.
     """
 
     module: nn.Module
