@@ -99,6 +99,7 @@ class FoldRows:
             if rows is None:
                 rows = EncodedRows(*(self.encoding.matrix(self.features.take(x)) for x in (self.train, self.held_out)))
                 self._encoded = weakref.ref(rows)
+                _return_free_memory()
             return rows
 
     def release(self) -> None:

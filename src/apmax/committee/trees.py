@@ -37,7 +37,7 @@ _BLOCK_TREES, _BLOCK_SEED = 10, 10_000
 _DENSE_ROWS = 4096
 # Rows whose leaves are found in about the time that it takes to make a tree.
 _SMALL_CALL = 128
-# With the types of their arrays in a file; whole numbers are kept in smaller ones where they fit.
+# With the types of their arrays in a file; whole numbers are kept in 16 bits where they fit.
 _NODE_FIELDS = {
     "left": np.int32,
     "right": np.int32,
@@ -242,7 +242,7 @@ class Forest:
         return npz_content(
             starts=self.starts,
             features=np.array(self.features),
-            **{name: getattr(self, name).astype(kind) for name, kind in _NODE_FIELDS.items()},
+            **{name: _widened(getattr(self, name)) for name in _NODE_FIELDS},
         )
 
     @staticmethod
@@ -338,6 +338,11 @@ def _compact(values: NDArray[Any]) -> NDArray[Any]:
     limits = np.iinfo(np.int16)
     fits = values.min(initial=0) >= limits.min and values.max(initial=0) <= limits.max
     return values.astype(np.int16 if fits else np.int32)
+
+
+def _widened(values: NDArray[Any]) -> NDArray[Any]:
+    """Return whole numbers in 32 bits, as in files; other values as they are."""
+    return values.astype(np.int32) if values.dtype == np.int16 else values
 
 
 def _sampled_blocks(labels: _Array, trees: int, seed: int) -> list[tuple[Any, int]]:

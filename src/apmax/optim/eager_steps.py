@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-from typing import Any
+from collections.abc import Callable
 
 import torch
 
 _HOOKED_METHODS = ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
 
 
-@functools.cache
-def eager(kind: type[torch.optim.Optimizer]) -> Any:
+def eager(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
     """Return a sub-class of a torch optimiser that computes the same without importing `torch._dynamo`.
 
     torch wraps the methods of its optimisers so that `torch.compile` does not trace them. The first call imports the

@@ -104,18 +104,21 @@ def build_sampler(config: Sampler, labels: Tensor, *, seed: int, rank: int, worl
     return kind(labels, batch_size=config.batch_size, num_pos=config.num_pos, **share)
 
 
+_SGD = eager(torch.optim.SGD)
+
+
 def _build_sgd(groups: Any, config: Optimizer) -> torch.optim.Optimizer:
-    return eager(torch.optim.SGD)(groups, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
+    return _SGD(groups, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
 
 
 def _adam_builder(
-    kind: type[torch.optim.Optimizer], *, has_fused: bool = True
+    kind: Callable[..., torch.optim.Optimizer], *, has_fused: bool = True
 ) -> Callable[[Any, Optimizer], torch.optim.Optimizer]:
     def build(groups: Any, config: Optimizer) -> torch.optim.Optimizer:
         # On a CPU torch makes a dozen passes over every parameter unless fused, a quarter of a small network's step.
         # On a GPU torch's own choice stays: there the fused version would also handle the scaling of gradients.
         fused = {"fused": True} if has_fused and all(_all_on_cpu(group["params"]) for group in groups) else {}
-        return eager(kind)(
+        return kind(
             groups,
             lr=config.lr,
             betas=config.betas,
@@ -135,9 +138,9 @@ def _all_on_cpu(parameters: Sequence[Tensor]) -> bool:
 
 _OPTIMIZER_BUILDERS: dict[str, Callable[[Any, Optimizer], torch.optim.Optimizer]] = {
     "sgd": _build_sgd,
-    "adam": _adam_builder(torch.optim.Adam),
-    "adamw": _adam_builder(torch.optim.AdamW),
-    "paper_adam": _adam_builder(optim.PaperAdam, has_fused=False),
+    "adam": _adam_builder(eager(torch.optim.Adam)),
+    "adamw": _adam_builder(eager(torch.optim.AdamW)),
+    "paper_adam": _adam_builder(eager(optim.PaperAdam), has_fused=False),
 }
 
 
