@@ -69,7 +69,7 @@ class FitProgress:
 
 
 @dataclass(frozen=True)
-class EncodedRows:
+class FoldMatrices:
     """Matrices of the training and the held-out rows of a fold."""
 
     train: Matrix
@@ -90,14 +90,14 @@ class FoldRows:
     seed: int
     shared: dict[Any, Any] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-    _encoded: Callable[[], EncodedRows | None] = field(default=lambda: None, repr=False)
+    _encoded: Callable[[], FoldMatrices | None] = field(default=lambda: None, repr=False)
 
-    def encoded(self) -> EncodedRows:
+    def encoded(self) -> FoldMatrices:
         """Return the encoded rows, the same ones as long as somebody has them."""
         with self._lock:
             rows = self._encoded()
             if rows is None:
-                rows = EncodedRows(*(self.encoding.matrix(self.features.take(x)) for x in (self.train, self.held_out)))
+                rows = FoldMatrices(*(self.encoding.matrix(self.features.take(x)) for x in (self.train, self.held_out)))
                 self._encoded = weakref.ref(rows)
                 _return_free_memory()
             return rows
