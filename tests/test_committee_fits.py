@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 import signal
 import subprocess
 import sys
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from apmax.committee import ArrayFeatures, FitProgress, FitTask, TrainingRows, f
 from apmax.committee.crossfit import make_folds, number_of_folds
 from apmax.committee.members import Cost, LinearMember, Member, NetworkMember, SeedAverage
 from apmax.committee.storage import load_committee, load_results, save_committee, save_result
-from apmax.committee.tasks import FINAL
+from apmax.committee.tasks import FINAL, FoldRows
 from apmax.committee.trees import Forest, fit_forest
 from apmax.folders import FolderError, folder_bytes
 from apmax.metrics import average_precision
@@ -508,3 +510,27 @@ def test_rounds_survive_saving():
     network = NetworkMember({"sizes": [0, 0]}, build_table_model("mlp", [0, 0]).eval(), (7, 3))
     assert NetworkMember.from_bytes(network.to_bytes()).rounds == (7, 3)
     assert json.dumps(network.rounds) == "[7, 3]"
+
+
+def test_encoded_rows_are_shared_while_a_fit_has_them_and_freed_afterwards():
+    rows, labels = np.arange(12.0)[:, None], np.array([0.0, 1.0] * 6)
+    features, every = ArrayFeatures(rows), np.arange(12)
+    part = FoldRows(
+        features, features.fit(every, np.ones(12)), labels, np.ones(12), every[:8], every[8:], stopping=None, seed=0
+    )
+    first = part.encoded()
+    assert part.encoded() is first
+    assert (len(first.train), len(first.held_out)) == (8, 4)
+    watched = weakref.ref(first.train)
+    del first
+    assert watched() is None
+    assert np.array_equal(part.encoded().held_out, part.encoding.matrix(rows[8:]))
+
+
+def test_nodes_of_a_forest_take_two_bytes_in_memory_and_four_in_a_file():
+    X = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
+    forest = fit_forest(X, (X[:, 0] > 1).astype(float), np.ones(60), kind="trees", trees=3, seed=0)
+    again = Forest.from_bytes(forest.to_bytes())
+    for name in ("left", "right", "feature"):
+        assert getattr(forest, name).dtype == getattr(again, name).dtype == np.int16
+        assert np.load(io.BytesIO(forest.to_bytes()))[name].dtype == np.int32

@@ -137,6 +137,13 @@ def test_full_training_metrics_are_recomputed_after_the_epoch():
     assert train(network(), run_of(stage))[0].train.ap != full.ap
 
 
+def test_without_training_metrics_the_weights_and_other_metrics_are_the_same():
+    stage = Stage(epochs=2, optimizer=Optimizer(lr=0.1))
+    seen, none = (train(network(), run_of(stage, train_metrics=choice)) for choice in ("seen", "none"))
+    assert [record.train for record in none] == [None, None]
+    assert [(record.loss, record.valid) for record in none] == [(record.loss, record.valid) for record in seen]
+
+
 def test_the_latest_score_of_a_row_counts():
     rows, scores = latest_scores(
         torch.tensor([3, 1, 3, 0]), torch.tensor([[1.0], [2], [3], [4]]), torch.tensor([0, 0, 1, 1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -223,8 +223,8 @@ def _resampled(scores: _Array, rows: _Rows, seed: int) -> list[_Array]:
     else:
         _, unit = np.unique(rows.groups, return_inverse=True)
         stratum = (np.bincount(unit, weights=rows.labels) > 0).astype(float)
-    sorted_columns = [_sorted_ties(column) for column in scores.T]
-    values: list[list[_Array]] = [[] for _ in sorted_columns]
+    rankings = [_Ranking.of(column, rows.labels) for column in scores.T]
+    values: list[list[float]] = [[] for _ in rankings]
     step = max(1, _CHUNK // len(rows.labels))
     for start in range(0, _RESAMPLES, step):
         counts = np.zeros((min(step, _RESAMPLES - start), len(stratum)))
@@ -233,22 +233,45 @@ def _resampled(scores: _Array, rows: _Rows, seed: int) -> list[_Array]:
             if len(members):
                 draws = generator.multinomial(len(members), np.full(len(members), 1 / len(members)), size=len(counts))
                 counts[:, members] = draws
-        weight = counts[:, unit] * rows.weight
-        for kept, (order, ends) in zip(values, sorted_columns, strict=True):
-            own = weight[:, order]
-            found = (own * rows.labels[order]).cumsum(1)[:, ends]
-            taken = own.cumsum(1)[:, ends]
-            gained = np.diff(found, axis=1, prepend=0.0)
-            precision = found / np.maximum(taken, np.finfo(float).tiny)
-            kept.append((gained * precision).sum(1) / np.maximum(found[:, -1], np.finfo(float).tiny))
-    return [np.concatenate(kept) for kept in values]
+        for drawn in counts:
+            weight = drawn[unit] * rows.weight
+            for kept, ranking in zip(values, rankings, strict=True):
+                kept.append(ranking.average_precision(weight))
+    return [np.array(kept) for kept in values]
 
 
-def _sorted_ties(scores: _Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows by descending score, and the position of the last row of every tied score."""
-    order = np.argsort(-scores, kind="stable")
-    ranked = scores[order]
-    return order, np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))
+class _Ranking(NamedTuple):
+    """Rows by descending score, and where the positives stand: average precision gains nothing between them.
+
+    Attributes:
+        order: The rows.
+        hits: Places of the positives.
+        ends: The last place of every tied score that a positive has.
+        last: Of the positives with such a score, the number of the last.
+    """
+
+    order: NDArray[np.int64]
+    hits: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    last: NDArray[np.int64]
+
+    @staticmethod
+    def of(scores: _Array, labels: _Array) -> _Ranking:
+        order = np.argsort(-scores, kind="stable")
+        ranked, hits = scores[order], np.flatnonzero(labels[order] == 1)
+        ends = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))
+        own = np.searchsorted(ends, hits)
+        last = np.flatnonzero(np.append(own[1:] != own[:-1], True))
+        return _Ranking(order, hits, ends[own[last]], last)
+
+    def average_precision(self, weight: _Array) -> float:
+        """Return the average precision of rows that count by a weight, such as the number of times they were drawn."""
+        ranked = weight[self.order]
+        found = ranked[self.hits].cumsum()[self.last]
+        precision = found / np.maximum(ranked.cumsum()[self.ends], np.finfo(float).tiny)
+        # In this order, as cumulated sums are: `sum` adds in another one.
+        total = (np.diff(found, prepend=0.0) * precision).cumsum()[-1]
+        return float(total / np.maximum(found[-1], np.finfo(float).tiny))
 
 
 def _greedy(rows: _Rows) -> _Array:

@@ -71,7 +71,8 @@ class ColumnMoments(NamedTuple):
             return np.asarray(inner)
         total = np.zeros((X.shape[1], X.shape[1]))
         for rows in _chunks(len(X)):
-            part = (X[rows] - self.mean) * self.inverse
+            part = X[rows] - self.mean
+            part *= self.inverse
             total += (part * row_weight[rows, None]).T @ part
         return total
 

@@ -21,7 +21,6 @@ from apmax.committee.features import Matrix
 from apmax.committee.fold_data import FoldData
 from apmax.committee.linear import column_moments, fit_linear
 from apmax.committee.network import feasible_stage, relative_weights
-from apmax.models.graphs import GRAPH_MODELS
 from apmax.models.tables import build_table_model
 from apmax.train import MINED_STAGE, Data, Run, Stage, embed, fit, mined_stage, predict, sized_recipe, table_recipe
 from apmax.train.selection import smooth_values
@@ -119,6 +118,9 @@ def unchanged(dataset: Any, seed: int = 0) -> Any:  # noqa: ARG001 - nothing is 
 
 
 def _build_graph_network(architecture: Mapping[str, Any], prior: float | None) -> nn.Module:  # noqa: ARG001
+    # With it come the readers of molecules, and pyarrow, which tables as arrays do not need.
+    from apmax.models.graphs import GRAPH_MODELS
+
     return GRAPH_MODELS["gine"](_GRAPH_WIDTH, 1)
 
 
@@ -304,7 +306,7 @@ def _train_stage(
         sample_weight=relative_weights(data.sample_weight[train]),
         **held_out,
     )
-    run = Run(stages=(stage,), seed=seed, accelerator=design.accelerator)
+    run = Run(stages=(stage,), seed=seed, accelerator=design.accelerator, train_metrics="none")
     run = replace(run, eval_batch_size=min(run.eval_batch_size, design.batch_size(every)))
     found = fit(network, rows, run)
     values = smooth_values([record.valid.ap for record in found.records if record.valid is not None], stage.smooth)

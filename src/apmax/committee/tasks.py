@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import queue
+import sys
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -65,9 +68,17 @@ class FitProgress:
     remaining: float
 
 
+@dataclass(frozen=True)
+class FoldMatrices:
+    """Matrices of the training and the held-out rows of a fold."""
+
+    train: Matrix
+    held_out: Matrix
+
+
 @dataclass
 class FoldRows:
-    """Training and held-out rows of a fold, encoded when the first member needs them."""
+    """Training and held-out rows of a fold, encoded when a member needs them, and freed when no fit has them."""
 
     features: Features
     encoding: FittedFeatures
@@ -79,28 +90,29 @@ class FoldRows:
     seed: int
     shared: dict[Any, Any] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-    _matrices: tuple[Matrix, Matrix] | None = None
+    _encoded: Callable[[], FoldMatrices | None] = field(default=lambda: None, repr=False)
 
-    def matrices(self) -> tuple[Matrix, Matrix]:
-        """Return the encoded training and held-out rows."""
+    def encoded(self) -> FoldMatrices:
+        """Return the encoded rows, the same ones as long as somebody has them."""
         with self._lock:
-            if self._matrices is None:
-                train, held_out = (self.encoding.matrix(self.features.take(x)) for x in (self.train, self.held_out))
-                self._matrices = train, held_out
-            return self._matrices
+            rows = self._encoded()
+            if rows is None:
+                rows = FoldMatrices(*(self.encoding.matrix(self.features.take(x)) for x in (self.train, self.held_out)))
+                self._encoded = weakref.ref(rows)
+                _return_free_memory()
+            return rows
 
     def release(self) -> None:
-        """Free the encoded rows and what the members shared."""
+        """Free what the members shared."""
         with self._lock:
-            self._matrices = None
             self.shared.clear()
 
     def data(self, member: Member, rounds: tuple[int, ...] | None, threads: int) -> tuple[FoldData, Any]:
         """Return what the member is fitted to, and the held-out rows in the form that it scores."""
-        matrix, held_out = self.matrices()
+        rows = self.encoded()
         raw = self.features.take(self.train) if member.raw else None
         data = FoldData(
-            matrix,
+            rows.train,
             raw,
             self.labels[self.train],
             self.sample_weight[self.train],
@@ -111,7 +123,7 @@ class FoldRows:
             threads,
             self.shared,
         )
-        return data, self.features.take(self.held_out) if member.raw else held_out
+        return data, self.features.take(self.held_out) if member.raw else rows.held_out
 
 
 def run_tasks(
@@ -137,9 +149,15 @@ def run_tasks(
         rounds: Fixed numbers of rounds by member instead of stopping.
     """
     open_tasks = {fold: sum(task.fold == fold for task in tasks) for fold in folds}
+    # Each thread keeps the rows of the fold that it fits. Threads may be folds apart, and rows that waited in between
+    # would take more memory than encoding them again takes time.
+    kept = threading.local()
 
     def fit(task: FitTask, threads: int = 1) -> FitResult:
         fixed = None if rounds is None else rounds.get(task.name)
+        if getattr(kept, "fold", None) != task.fold:
+            kept.fold, kept.rows = task.fold, None
+            kept.rows = folds[task.fold].encoded()
         return fit_task(task, members[task.name], *folds[task.fold].data(members[task.name], fixed, threads))
 
     # By fold, so that the encoded rows of a fold can be freed early.
@@ -153,7 +171,15 @@ def run_tasks(
             open_tasks[result.task.fold] -= 1
             if not open_tasks[result.task.fold]:
                 folds[result.task.fold].release()
+            _return_free_memory()
             yield result
+
+
+def _return_free_memory() -> None:
+    """Return to the system what fits have freed; glibc would keep it for each of the threads."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def serial_lanes(n_jobs: int, *, alone: bool = False) -> int:
@@ -307,4 +333,4 @@ def common_rounds(models: Sequence[FittedMember]) -> tuple[int, ...] | None:
 
 def with_rows(fold: FoldRows, **changes: Any) -> FoldRows:
     """Return a copy of a fold with other rows or another encoding, nothing encoded yet."""
-    return replace(fold, shared={}, _lock=threading.Lock(), _matrices=None, **changes)
+    return replace(fold, shared={}, _lock=threading.Lock(), _encoded=lambda: None, **changes)

@@ -35,7 +35,16 @@ MOST_FOREST_ROWS = 16_384
 _BLOCK_TREES, _BLOCK_SEED = 10, 10_000
 # Rows of a sparse matrix that are made dense at a time.
 _DENSE_ROWS = 4096
-_NODE_FIELDS = ("left", "right", "feature", "threshold", "probability")
+# Rows whose leaves are found in about the time that it takes to make a tree.
+_SMALL_CALL = 128
+# With the types of their arrays in a file; whole numbers are kept in 16 bits where they fit.
+_NODE_FIELDS = {
+    "left": np.int32,
+    "right": np.int32,
+    "feature": np.int32,
+    "threshold": np.float32,
+    "probability": np.float32,
+}
 
 
 @dataclass(frozen=True)
@@ -143,6 +152,8 @@ def fit_boosting(
         rounds = max(least_rounds, booster.best_iteration - smoothed // 2)
         if not refit:
             return Boosting.from_bytes(booster.model_to_string(num_iteration=rounds).encode())
+        # Their rows and gradients are freed before those of the second fit are made.
+        del booster, train
     booster = lightgbm.train(chosen, dataset(slice(None)), rounds or least_rounds)
     return Boosting.from_bytes(booster.model_to_string().encode())
 
@@ -172,9 +183,9 @@ class Forest:
     """
 
     starts: NDArray[np.int64]
-    left: NDArray[np.int32]
-    right: NDArray[np.int32]
-    feature: NDArray[np.int32]
+    left: NDArray[np.int16 | np.int32]
+    right: NDArray[np.int16 | np.int32]
+    feature: NDArray[np.int16 | np.int32]
     threshold: NDArray[np.float32]
     probability: NDArray[np.float32]
     features: int
@@ -191,7 +202,7 @@ class Forest:
         trees = len(self.starts) - 1
         # scikit-learn's trees are four times as large as the arrays: they stay for small calls only, which would
         # take longer to make them than to use them.
-        compiled = self._trees if len(rows) < len(self.left) / trees else self._make_trees()
+        compiled = self._trees if len(rows) <= _SMALL_CALL else self._make_trees()
         total = np.zeros(len(rows))
         for start, tree in zip(self.starts, compiled, strict=False):
             total += self.probability[start + tree.apply(rows)]
@@ -231,7 +242,7 @@ class Forest:
         return npz_content(
             starts=self.starts,
             features=np.array(self.features),
-            **{name: getattr(self, name) for name in _NODE_FIELDS},
+            **{name: _widened(getattr(self, name)) for name in _NODE_FIELDS},
         )
 
     @staticmethod
@@ -248,12 +259,8 @@ class Forest:
             raise ValueError("not a forest: its arrays are not numbers")
         forest = Forest(
             starts=arrays["starts"].astype(np.int64),
-            left=arrays["left"].astype(np.int32),
-            right=arrays["right"].astype(np.int32),
-            feature=arrays["feature"].astype(np.int32),
-            threshold=arrays["threshold"].astype(np.float32),
-            probability=arrays["probability"].astype(np.float32),
             features=int(arrays["features"]),
+            **{name: _compact(arrays[name].astype(kind)) for name, kind in _NODE_FIELDS.items()},
         )
         forest.check()
         return forest
@@ -308,17 +315,34 @@ def fit_forest(matrix: Matrix, labels: _Array, sample_weight: _Array, *, kind: s
         # Equal weights are left out: scikit-learn draws other bootstrap samples where weights are given.
         fitted.fit(part, labels[rows], sample_weight=None if np.ptp(weight) == 0 else weight)
         positive = list(fitted.classes_).index(1.0)
-        parts += [(each.tree_, each.tree_.value[:, 0, positive]) for each in fitted.estimators_]
-    threshold = np.concatenate([tree.threshold for tree, _ in parts])
+        parts += [_node_arrays(each.tree_, positive) for each in fitted.estimators_]
+    arrays = zip(_NODE_FIELDS, zip(*parts, strict=True), strict=True)
     return Forest(
-        starts=np.cumsum([0, *(tree.node_count for tree, _ in parts)]),
-        left=np.concatenate([tree.children_left for tree, _ in parts]).astype(np.int32),
-        right=np.concatenate([tree.children_right for tree, _ in parts]).astype(np.int32),
-        feature=np.concatenate([tree.feature for tree, _ in parts]).astype(np.int32),
-        threshold=_round_down(threshold),
-        probability=np.concatenate([value for _, value in parts]).astype(np.float32).clip(0, 1),
+        starts=np.cumsum([0, *(len(part[0]) for part in parts)]),
         features=matrix.shape[1],
+        **{name: np.concatenate(own) for name, own in arrays},
     )
+
+
+def _node_arrays(tree: Any, positive: int) -> tuple[NDArray[Any], ...]:
+    """Return the `_NODE_FIELDS` of one of scikit-learn's trees, which are four times as large."""
+    probability = tree.value[:, 0, positive].astype(np.float32).clip(0, 1)
+    threshold = _round_down(tree.threshold)
+    return *map(_compact, (tree.children_left, tree.children_right, tree.feature)), threshold, probability
+
+
+def _compact(values: NDArray[Any]) -> NDArray[Any]:
+    """Return whole numbers in 16 bits if they fit, as all those of 4,096 leaves do; other values as they are."""
+    if values.dtype.kind != "i":
+        return values
+    limits = np.iinfo(np.int16)
+    fits = values.min(initial=0) >= limits.min and values.max(initial=0) <= limits.max
+    return values.astype(np.int16 if fits else np.int32)
+
+
+def _widened(values: NDArray[Any]) -> NDArray[Any]:
+    """Return whole numbers in 32 bits, as in files; other values as they are."""
+    return values.astype(np.int32) if values.dtype == np.int16 else values
 
 
 def _sampled_blocks(labels: _Array, trees: int, seed: int) -> list[tuple[Any, int]]:

@@ -445,7 +445,7 @@ class Run(ConfigTable):
         seed: The seed of all randomness.
         ensemble: Number of models of different seeds whose scores are averaged.
         train_metrics: Scores that the training metrics are computed from: "seen" takes the score each row had in its
-            last training batch of the epoch, "full" scores all rows again after the epoch.
+            last training batch of the epoch, "full" scores all rows again after the epoch; "none" computes none.
         objective: The exact objective in the records.
         checkpoints: When checkpoints are written.
         workers: Processes that load data.
@@ -479,4 +479,4 @@ class Run(ConfigTable):
         self._set("stages", stages)
         for name, (least, largest) in COUNTS.items():
             _bounded(name, getattr(self, name), least, largest)
-        validation.choice("train_metrics", self.train_metrics, ("seen", "full"))
+        validation.choice("train_metrics", self.train_metrics, ("seen", "full", "none"))

@@ -20,7 +20,7 @@ from apmax.train.loop import epochs
 from apmax.train.randomness import mix_seed, preserved_generators
 from apmax.train.records import Record
 from apmax.train.run_directory import LOG_NAME, read_records
-from apmax.train.state import launch_fabric
+from apmax.train.runtime import launch_runtime
 from apmax.train.weights import reset_modules
 
 _MEMBER_SEED = 2
@@ -80,7 +80,7 @@ def fit(
     """
     if member_data is not None and len(member_data) != run.ensemble:
         raise ValueError(f"member_data must be one per model, got {len(member_data)} for ensemble={run.ensemble}")
-    fabric = launch_fabric(run, directory)
+    fabric = launch_runtime(run, directory)
     models = _make_members(model, run.ensemble, seed=run.seed)
     records: list[Record] = []
     first = fabric.global_rank == 0

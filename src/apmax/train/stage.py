@@ -17,6 +17,7 @@ from apmax import metrics, optim
 from apmax.distributed import Gathered
 from apmax.losses import LOSSES, Loss, WeightedLoss
 from apmax.losses.pointwise import Pointwise
+from apmax.optim.eager_steps import eager
 from apmax.samplers import MinedBatchSampler, MultiTaskBatchSampler, PositiveBatchSampler
 from apmax.train.config import MINING_DEFAULTS, Optimizer, Sampler, Schedule, Stage
 from apmax.train.data import BatchSampler, ShuffledBatches, has_positive, load_batches
@@ -103,8 +104,11 @@ def build_sampler(config: Sampler, labels: Tensor, *, seed: int, rank: int, worl
     return kind(labels, batch_size=config.batch_size, num_pos=config.num_pos, **share)
 
 
+_SGD = eager(torch.optim.SGD)
+
+
 def _build_sgd(groups: Any, config: Optimizer) -> torch.optim.Optimizer:
-    return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
+    return _SGD(groups, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
 
 
 def _adam_builder(
@@ -134,9 +138,9 @@ def _all_on_cpu(parameters: Sequence[Tensor]) -> bool:
 
 _OPTIMIZER_BUILDERS: dict[str, Callable[[Any, Optimizer], torch.optim.Optimizer]] = {
     "sgd": _build_sgd,
-    "adam": _adam_builder(torch.optim.Adam),
-    "adamw": _adam_builder(torch.optim.AdamW),
-    "paper_adam": _adam_builder(optim.PaperAdam, has_fused=False),
+    "adam": _adam_builder(eager(torch.optim.Adam)),
+    "adamw": _adam_builder(eager(torch.optim.AdamW)),
+    "paper_adam": _adam_builder(eager(optim.PaperAdam), has_fused=False),
 }
 
 
@@ -291,9 +295,10 @@ def _finish_epoch(
     seen = state.seen.joined()
     with gradient.average.applied() if gradient.average is not None else nullcontext():
         valid = _evaluate_split(run_state, gradient.module, "valid")
+        train = None
         if run_state.run.train_metrics == "full":
             train = _evaluate_split(run_state, gradient.module, "train")
-        else:
+        elif run_state.run.train_metrics == "seen":
             rows, scores = latest_scores(*(run_state.gather(seen[name]) for name in ("rows", "scores", "order")))
             weight = None if run_state.weight is None else run_state.weight[rows]
             train = _metrics_if_positive(run_state, scores, run_state.labels[rows], weight)

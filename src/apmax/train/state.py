@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from apmax import extras
 from apmax.exact.stream import gather_ragged
 from apmax.losses import Loss
 from apmax.optim import Proximal
@@ -28,6 +27,7 @@ from apmax.train.display import RunMonitor, make_monitor
 from apmax.train.errors import DivergedError, Terminated
 from apmax.train.records import Record
 from apmax.train.run_directory import RunDirectory, data_fingerprint
+from apmax.train.runtime import launch_runtime
 from apmax.train.selection import Selection
 from apmax.train.toml import run_to_table
 from apmax.train.weights import WeightAverage, all_finite, model_tensors
@@ -73,8 +73,8 @@ class SeenBatches:
 class GradientState:
     """The loss, optimiser, sampler and averages of a stage of gradient steps.
 
-    `module` and `stepper` are the model and the optimiser wrapped by Fabric, `criterion` is the loss over the batches
-    of all processes; `loss` and `optimizer` are the unwrapped objects.
+    `module` and `stepper` are the model and the optimiser as the runtime returned them, `criterion` is the loss over
+    the batches of all processes; `loss` and `optimizer` are the objects themselves.
     """
 
     module: nn.Module
@@ -146,7 +146,7 @@ class RunState:
         self.model, self.data, self.run, self.member = model, data, run, member
         self.labels, self.valid_labels = data.label_tensors()
         self.weight, self.valid_weight = data.weight_tensors(self.labels, self.valid_labels)
-        self.fabric = fabric or launch_fabric(run, directory)
+        self.fabric = fabric or launch_runtime(run, directory)
         self.device: torch.device = self.fabric.device
         self.rank, self.world_size = self.fabric.global_rank, self.fabric.world_size
         self.device_labels = self.labels.to(self.device)
@@ -288,25 +288,6 @@ class RunState:
         if self.world_size == 1:
             return values
         return gather_ragged(values.to(self.device).contiguous(), None)[0].to(values.device)
-
-
-def launch_fabric(run: Run, directory: str | os.PathLike[str] | None) -> Any:
-    """Return Fabric with all processes running: those it started, or those that `torchrun` started."""
-    fabric = extras.load("lightning_fabric", "train")
-    loggers = None
-    if run.tensorboard:
-        logging = extras.load("lightning_fabric.loggers", "train")
-        loggers = [logging.TensorBoardLogger(root_dir=directory or ".", name="tensorboard", version="")]
-    launched = fabric.Fabric(
-        accelerator=run.accelerator,
-        devices=run.devices,
-        num_nodes=run.num_nodes,
-        strategy=run.strategy,
-        precision=run.precision,
-        loggers=loggers,
-    )
-    launched.launch()
-    return launched
 
 
 def _logged_values(record: Record) -> dict[str, float]:
