@@ -91,6 +91,8 @@ class ImageTraining:
         """Return whether the scores are the output of a last linear layer, which can be fitted to embeddings."""
         if self.builder is None:
             return True
+        from apmax.data.images import ImageDataset
+
         pixels = np.random.default_rng(0).integers(0, 256, (2, self.size, self.size, 3), dtype=np.uint8)
         try:
             embed(self._new_network(), ImageDataset(pixels))
