@@ -54,6 +54,14 @@ def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
         assert link in generated or (page.parent / link).exists(), f"{page.name} links to {link}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_nested_lists_and_tables_are_read_by_the_site_as_by_github(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert re.findall(r"^ {1,3}(?:[-*]|\d+\.) .*", text, re.MULTILINE) == [], "indent nested lists by four spaces"
+    beginnings = re.findall(r"(?:^|\n)\n\|.*\n(.*)", text)
+    assert [line for line in beginnings if not re.fullmatch(r"\|[-:| ]+\|", line)] == [], "a row apart from its table"
+
+
 def own_loop() -> str:
     return next(block for block in blocks(ROOT / "README.md") if "PositiveBatchSampler" in block)
 
