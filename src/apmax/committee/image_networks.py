@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -14,9 +14,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from apmax import validation
 from apmax.committee.fold_data import FoldData
 from apmax.committee.network_members import NetworkDesign, original_rows, subset, unchanged
-from apmax.data.images import Augment, ImageDataset, images_at_a_time
 from apmax.models.images import IMAGE_MODELS, load_pretrained
 from apmax.train import Stage, image_recipe
+
+if TYPE_CHECKING:  # needs pyarrow, which the extra `sklearn` does not bring
+    from apmax.data.images import Augment, ImageDataset
 
 # Seconds of one core for a training step, per image and per operation of its forward pass; measured on a ResNet-10 at
 # 8×8 and ResNet-18 at 8×8 to 224×224, all within a quarter. Scoring takes a quarter of that.
@@ -107,6 +109,8 @@ def _build(architecture: Mapping[str, Any], prior: float | None) -> nn.Module:  
 
 
 def _batch_size(images: ImageDataset) -> int:
+    from apmax.data.images import images_at_a_time
+
     return images_at_a_time(images.store.shape[0])
 
 

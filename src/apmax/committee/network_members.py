@@ -21,7 +21,6 @@ from apmax.committee.features import Matrix
 from apmax.committee.fold_data import FoldData
 from apmax.committee.linear import column_moments, fit_linear
 from apmax.committee.network import feasible_stage, relative_weights
-from apmax.models.graphs import GRAPH_MODELS
 from apmax.models.tables import build_table_model
 from apmax.train import Data, Run, Stage, embed, fit, predict, sized_recipe, table_recipe
 from apmax.train.selection import smooth_values
@@ -117,6 +116,8 @@ def unchanged(dataset: Any, seed: int = 0) -> Any:  # noqa: ARG001 - nothing is 
 
 
 def _build_graph_network(architecture: Mapping[str, Any], prior: float | None) -> nn.Module:  # noqa: ARG001
+    from apmax.models.graphs import GRAPH_MODELS  # needs pyarrow, which the extra `sklearn` does not bring
+
     return GRAPH_MODELS["gine"](_GRAPH_WIDTH, 1)
 
 
