@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,28 @@ def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
     generated = {"command-line.md"} if page.parent.name == "reference" else set()
     for link in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", page.read_text()):
         assert link in generated or (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_nested_lists_and_tables_are_read_by_the_site_as_by_github(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert re.findall(r"^ {1,3}(?:[-*]|\d+\.) .*", text, re.MULTILINE) == [], "indent nested lists by four spaces"
+    beginnings = re.findall(r"(?:^|\n)\n\|.*\n(.*)", text)
+    assert [line for line in beginnings if not re.fullmatch(r"\|[-:| ]+\|", line)] == [], "a row apart from its table"
+
+
+def test_commands_of_the_documentation_have_these_options() -> None:
+    typer = pytest.importorskip("typer")
+    from apmax.cli.main import app
+
+    commands = typer.main.get_command(app).commands
+    checked = 0
+    for page in [*PAGES, *(ROOT / "docs" / "tutorials").glob("*.md")]:
+        for block in re.findall(r"^```(?:console|bash)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+            for name, words in re.findall(r"^(?:\$ )?apmax (\w+)(.*)", block.replace("\\\n", " "), re.MULTILINE):
+                commands[name].make_context(name, shlex.split(words, comments=True))  # parses, runs nothing
+                checked += 1
+    assert checked > 60
 
 
 def own_loop() -> str:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 from tools.check_distribution import CORE, SMOKE
 
@@ -29,7 +33,7 @@ def pinned() -> dict[str, Version]:
 
 
 def test_lowest_declared_versions_are_those_of_test_lowest() -> None:
-    lowest, not_installed = declared(), {"timm", "tomli", "descriptastorus", "pandas-flavor", "six"}
+    lowest, not_installed = declared(), {"tomli", "descriptastorus", "pandas-flavor", "six"}
     assert {name: pinned().get(name) for name in lowest.keys() - not_installed} == {
         name: version for name, version in lowest.items() if name not in not_installed
     }
@@ -42,6 +46,25 @@ def project() -> dict[str, Any]:
 
 def test_every_extra_has_a_smoke_test() -> None:
     assert set(SMOKE) == set(project()["optional-dependencies"])
+
+
+def packages_of(extra: str) -> set[str]:
+    """Return the names of the packages that an extra declares, through other extras too."""
+    packages: set[str] = set()
+    for requirement in map(Requirement, project()["optional-dependencies"][extra]):
+        packages |= set().union(*map(packages_of, requirement.extras)) or {canonicalize_name(requirement.name)}
+    return packages
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", ["train", "sklearn", "boosting", "tables", "molecules", "images"])
+def test_smoke_test_of_an_extra_needs_no_package_of_others(extra: str, tmp_path: Path) -> None:
+    others = set().union(*map(packages_of, SMOKE)) - packages_of(extra)
+    installed = metadata.packages_distributions()
+    blocked = [name for name, sources in installed.items() if others.issuperset(map(canonicalize_name, sources))]
+    assert {"typer", "jinja2"} <= set(blocked)
+    code = f"import sys; sys.modules.update(dict.fromkeys({blocked})); sys.path.insert(0, {str(ROOT / 'src')!r})"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", f"{code}\n{SMOKE[extra]}"], check=True, cwd=tmp_path)
 
 
 def test_code_of_smoke_tests_compiles() -> None:

@@ -92,11 +92,6 @@ Image.new("RGB", (16, 16)).save("a.png")
 assert len(decode_all(["a.png"], 16, workers=1).store) == 1
 assert resnet10(width=8, stem="small")(torch.zeros(1, 3, 16, 16)).numel() == 1
 """,
-    "timm": """
-import torch
-from apmax.models.images import build_image_model
-assert build_image_model("timm:resnet10t", size=32)(torch.zeros(1, 3, 32, 32)).numel() == 1
-""",
     "report": """
 from apmax.report import ReportData, TargetReport, headline, score_part, write_report
 part = score_part("test", [3., 2., 1., 0.], [1., 0., 1., 0.])

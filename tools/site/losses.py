@@ -32,7 +32,7 @@ def cost_table(key: str) -> str:
     lines = ["| batch | time of a step / `BCEWithLogitsLoss` | extra memory |", "|---|---:|---:|"]
     for row in rows:
         size = f"{row['positives']:,} positives in {row['examples']:,}"
-        lines.append(f"| {size} | {row['time']:.2g} | {_memory(row['mebibytes'])} |")
+        lines.append(f"| {size} | {float(format(row['time'], '.2g')):,g} | {_memory(row['mebibytes'])} |")
     source = f"torch {table['torch']}, one thread: `python -m benchmarks.loss_costs`"
     return "\n".join(lines) + f"\n\nForward and backward pass with checks, measured in one run ({source})."
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -261,7 +262,7 @@ def build_image_model(name: str, tasks: int = 1, *, size: int | None = 224, **op
 
     Raises:
         ValueError: There is no such network, it cannot be imported, or its output is something else.
-        ModuleNotFoundError: "timm:NAME", and timm is not installed.
+        ModuleNotFoundError: "timm:NAME", and timm or its torchvision is not installed.
 
     >>> type(build_image_model("resnet18", 3, width=4)).__name__
     'ResNet'
@@ -301,16 +302,27 @@ def _takes_num_outputs(builder: Callable[..., Any]) -> bool:
         return False
 
 
+def _load_timm() -> Any:
+    # Not an extra: timm needs torchvision, whose build must fit that of torch, and no extra can choose it.
+    try:
+        return importlib.import_module("timm")
+    except ModuleNotFoundError as error:
+        if error.name not in ("timm", "torchvision"):
+            raise
+        advice = "timm needs a torchvision that fits your torch: pip install timm torchvision"
+        raise ModuleNotFoundError(f"{error.name} is not installed; {advice}", name=error.name) from None
+
+
 def _is_timm_model(name: str) -> bool:
     try:
-        timm = extras.load("timm", "timm")
+        timm = _load_timm()
     except ModuleNotFoundError:
         return False
     return bool(timm.is_model(name))
 
 
 def _timm_model(name: str, tasks: int, options: Mapping[str, Any]) -> Any:
-    timm = extras.load("timm", "timm")
+    timm = _load_timm()
     if not timm.is_model(name):
         raise ValueError(f"model: timm has no model {name!r}; timm.list_models() lists them")
     return timm.create_model(name, num_classes=tasks, **options)
