@@ -53,7 +53,10 @@ def run_suite_command(
     options = parser.parse_args()
     path = options.out / f"{name}.jsonl"
     if options.command == "run":
-        if options.cores < len(os.sched_getaffinity(0)):
+        available = len(os.sched_getaffinity(0))
+        if not 1 <= options.cores <= available:
+            parser.error(f"--cores must be from 1 to the {available} that there are, got {options.cores}")
+        if options.cores < available:
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-options.cores :])
         torch.set_num_threads(options.cores)
         os.environ["OMP_NUM_THREADS"] = str(options.cores)

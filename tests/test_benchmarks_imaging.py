@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("PIL")
 pytest.importorskip("lightgbm")
@@ -134,15 +136,22 @@ def test_a_command_runs_what_has_no_line_yet_and_reports_finished_problems(tmp_p
     suite = Suite(("a", "b"), lambda name, resplit: digits(), fit, ("numpy",))
     resplits = {name: problem.resplits for name, problem in PROBLEMS.items()}
 
+    # The command sets the threads of its process, which other tests share.
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    cores = str(len(os.sched_getaffinity(0)))
+
     def command(*words):
         monkeypatch.setattr(sys, "argv", ["imaging", "--out", str(tmp_path / "out"), *words])
         run_suite_command("", "images", suite, resplits)
 
-    command("run", "--problems", "cifar10", "--methods", "a", "--cores", "99")
-    command("run", "--problems", "cifar10", "ham10000_df_resplit", "--resplits", "0", "--cores", "99")
+    command("run", "--problems", "cifar10", "--methods", "a", "--cores", cores)
+    command("run", "--problems", "cifar10", "ham10000_df_resplit", "--resplits", "0", "--cores", cores)
     assert fitted == [("a", 0), ("b", 0), ("a", 0), ("b", 0)]
     lines = [json.loads(line) for line in (tmp_path / "out" / "images.jsonl").read_text().splitlines()]
     assert [(line["table"], line["method"]) for line in lines[:2]] == [("cifar10", "a"), ("cifar10", "b")]
+    with pytest.raises(SystemExit):
+        command("run", "--cores", "9999")
     command("report")
     page = (tmp_path / "out" / "images.md").read_text()
     assert "cifar10" in page
