@@ -84,7 +84,7 @@ def write_report(
     parts.extend(ap_table(means, methods, tables) for methods in (alone, members) if methods)
     for own in ("standard", "quick"):
         parts.append(f"## Difference of {own} to the others")
-        parts.append(difference_table(means, own, [*COMPARED, *(m for m in means if m not in COMPARED and m != own)]))
+        parts.append(difference_table(means, own, [*COMPARED, *(m for m in means if m not in COMPARED)]))
     parts.append("## Cost\n\nMean over splits; the methods of equal time get the wall-clock time of standard.")
     parts.append(cost_table(lines, alone))
     failed = [f"{line['method']} on {line['table']}, resplit {line['resplit']}" for line in lines if "error" in line]
@@ -126,7 +126,7 @@ def _cell(value: float | None, best: float) -> str:
 def difference_table(means: Mapping[str, Mapping[str, float]], own: str, others: Sequence[str]) -> str:
     """Return the differences of a method to others over tables."""
     rows = [[f"{own} − …", "mean", "95 % interval over tables", "tables above"]]
-    for other in others:
+    for other in (name for name in others if name != own):
         found = compare_tables(means.get(own, {}), means.get(other, {}))
         if found is not None:
             interval = f"{found.low:+.4f} to {found.high:+.4f}"
