@@ -39,7 +39,7 @@ def file(tmp_path):
     lines = ["x,patient,day,y"]
     for k in range(300):
         label = int(generator.random() < 0.2)
-        day = np.datetime64("2024-01-01") + int(generator.integers(0, 300))
+        day = np.datetime64("2024-01-01") + np.timedelta64(int(generator.integers(0, 300)), "D")
         lines.append(f"{generator.normal() + label:.4f},p{k % 40},{day},{label if k % 50 else ''}")
     path = tmp_path / "a.csv"
     path.write_text("\n".join(lines) + "\n")

@@ -79,8 +79,9 @@ def read_records(path: str | os.PathLike[str]) -> list[Record]:
 
 def _environment() -> dict[str, Any]:
     """Return the versions and the number of threads, on which the last bits of a run depend."""
-    versions = {"apmax": __version__, "python": platform.python_version()}
-    for package in ("torch", "numpy", "lightning-fabric"):
+    # torch's own version names its build, too.
+    versions = {"apmax": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
+    for package in ("numpy", "lightning-fabric"):
         versions[package] = importlib.metadata.version(package)
     return {"versions": versions, "threads": torch.get_num_threads()}
 

@@ -129,8 +129,10 @@ def open_study(file: Path, *, seed: int = 0) -> Any:
     """Return the Optuna study in an SQLite file, which is created if it is missing."""
     optuna = extras.load("optuna", "tune")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    # Without a pool, which would leave connections open until the study is collected.
+    options = {"poolclass": extras.load("sqlalchemy.pool", "tune").NullPool}
     return optuna.create_study(
-        storage=f"sqlite:///{file}",
+        storage=optuna.storages.RDBStorage(f"sqlite:///{file}", engine_kwargs=options),
         study_name=STUDY_NAME,
         direction="maximize",
         load_if_exists=True,
