@@ -22,9 +22,9 @@ _PAPER_HIV = 0.3547
 _INTRODUCTION = """\
 The test molecules of `hiv`, the paper's scaffold split, had been looked at before: settings of this package were tried
 on them, so that its numbers there may flatter. Those of `hiv_resplit`, five scaffold resplits of the same molecules,
-had not been scored; but most of these molecules are in the training part of `hiv`, on whose held-out folds the properties
-beside the counts and the samples of forests were tried. `hiv` has one split with three seeds: its lines share the training
-and test molecules."""
+had not been scored; but most of these molecules are in the training part of `hiv`, on whose held-out folds the
+properties beside the counts and the samples of forests were tried. `hiv` has one split with three seeds: its lines
+share the training and test molecules."""
 
 _DIFFERENCES = """\
 Mean over splits (seeds) of the difference in test AP, with a 95 % interval. Over "molecules": percentile bootstrap of
