@@ -109,6 +109,14 @@ def test_names_documented_by_hand_are_not_listed_again() -> None:
     assert "PaperAdam" not in text
 
 
+def test_a_function_called_like_its_module_is_listed_without_the_module() -> None:
+    """The module would bring its other functions, which are listed by themselves."""
+    lines = fill_listings("<!-- reference: apmax.data.images -->", ()).splitlines()
+    assert "::: apmax.data.images.contact_sheet.contact_sheet" in lines
+    assert "::: apmax.data.images.contact_sheet" not in lines
+    assert "::: apmax.data.images.contact_sheet_of_files" in lines
+
+
 def test_command_line_page_has_every_command_and_option() -> None:
     page = command_line_page()
     assert re.findall(r"^## apmax (\w+)$", page, re.MULTILINE) == list(COMMANDS)
