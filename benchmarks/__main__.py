@@ -52,7 +52,8 @@ def _page(lines: list[str]) -> str:
 
     head = (
         "# Benchmarks\n\n"
-        "Each number is a ratio measured in one run, smaller is better; the machine drops out of it. Written by\n"
+        "Each number is a ratio measured in one run, smaller is better; the speed of the machine cancels out. Written "
+        "by\n"
         "`python -m benchmarks --markdown docs/results/benchmarks.md`, single thread, "
         f"Python {platform.python_version()}, torch {torch.__version__}.\n\n"
         "| what, against what | ratio | target | met |\n|---|---|---|---|\n"

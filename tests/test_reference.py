@@ -12,6 +12,7 @@ from tools.site.figures import FIGURES, MARK
 from tools.site.links import collect_outside, links_in_site
 from tools.site.losses import COST, GRADIENT, cost_table, gradients
 from tools.site.reference import BY_HAND, LISTING, command_line_page, fill_listings, public_modules, public_names
+from tools.site.tables import numbers_in_one_line
 
 from apmax.cli.main import COMMANDS
 from apmax.losses import LOSSES
@@ -108,6 +109,14 @@ def test_names_documented_by_hand_are_not_listed_again() -> None:
     assert "PaperAdam" not in text
 
 
+def test_a_function_called_like_its_module_is_listed_without_the_module() -> None:
+    """The module would bring its other functions, which are listed by themselves."""
+    lines = fill_listings("<!-- reference: apmax.data.images -->", ()).splitlines()
+    assert "::: apmax.data.images.contact_sheet.contact_sheet" in lines
+    assert "::: apmax.data.images.contact_sheet" not in lines
+    assert "::: apmax.data.images.contact_sheet_of_files" in lines
+
+
 def test_command_line_page_has_every_command_and_option() -> None:
     page = command_line_page()
     assert re.findall(r"^## apmax (\w+)$", page, re.MULTILINE) == list(COMMANDS)
@@ -131,3 +140,22 @@ def test_figures_of_pages_exist() -> None:
         name for page in (ROOT / "docs").rglob("*.md") for name, _ in MARK.findall(page.read_text(encoding="utf-8"))
     ]
     assert sorted(used) == sorted(FIGURES)
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["3", ".690", "−0.0064", "0.31 ± 0.02", "+.096 (+.022 to +.227)", "7 of 8", "2026-01-01", "<strong>1.000</strong>"],
+)
+def test_numbers_of_a_table_stay_in_one_line(number: str) -> None:
+    """Narrow windows broke an interval into three lines, and a date at its hyphens."""
+    assert numbers_in_one_line(f"<td>{number}</td>") == f'<td class="number">{number}</td>'
+    aligned = f'<td style="text-align: right;">{number}</td>'
+    assert numbers_in_one_line(aligned) == aligned.replace("<td", '<td class="number"')
+
+
+@pytest.mark.parametrize(
+    "text", ["", "one", "4 folds", "0.992 (24% none)", "1.7 (one member has all the weight)", "32×32"]
+)
+def test_sentences_of_a_table_wrap(text: str) -> None:
+    """Cells with words would push the other columns out of the window."""
+    assert numbers_in_one_line(f"<td>{text}</td>") == f"<td>{text}</td>"

@@ -141,8 +141,8 @@ def _power_section(summaries: Sequence[ItemSummary], test_scores: Mapping[str, M
         "The number of paired runs with which a t-test (two-sided, 5 %) finds a true difference in four of five cases, "
         "if the differences spread as those of the runs so far. A run is a seed on one test part, on AICURES a fold or "
         "split with its own. Spread is the standard deviation of the differences in AUPRC. That of three pairs is "
-        "itself uncertain: with probability 0.95 the true one lies between 0.5 and 6.3 times of it; that of ten pairs, "
-        "between 0.7 and 1.8 times.",
+        "itself uncertain: with probability 0.95 the true one lies between 0.5 and 6.3 times this value; that of ten "
+        "pairs, between 0.7 and 1.8 times.",
         markdown_table(power_table(grid, powers, BASE)),
     ]
     pooled = pooled_methods(grid, test_scores, BASE)

@@ -1,7 +1,7 @@
 """Builder of the documentation site.
 
 Writes the pages of docs/, files of the repository to which they link and generated parts into build/docs, has MkDocs
-build them into site/, and turns formulas into MathML. Any warning is an error.
+build them into site/, turns formulas into MathML and keeps numbers of tables in one line. Any warning is an error.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tools.site.formulas import formulas_to_mathml
 from tools.site.links import collect_outside, links_in_site
 from tools.site.losses import fill_costs, fill_gradients
 from tools.site.reference import command_line_page, fill_listings, names_by_hand
+from tools.site.tables import numbers_in_one_line
 from tools.site.tutorials import fill_tutorials
 
 ROOT = Path(__file__).parents[2]
@@ -51,9 +52,8 @@ def build_site() -> int:
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"], cwd=ROOT, env=environment)
     for path in SITE.rglob("*.html") if done.returncode == 0 else ():
-        text = path.read_text(encoding="utf-8")
-        if "arithmatex" in text:
-            path.write_text(formulas_to_mathml(text), encoding="utf-8")
+        page = formulas_to_mathml(path.read_text(encoding="utf-8"))
+        path.write_text(numbers_in_one_line(page), encoding="utf-8")
     return done.returncode
 
 

@@ -100,9 +100,14 @@ def fill_listings(markdown: str, by_hand: Container[str]) -> str:
 
     def listing(match: re.Match[str]) -> str:
         names = [f"{match[1]}.{name}" for name in public_names(match[1])]
-        return "\n\n".join(f"::: {name}" for name in names if name not in by_hand)
+        return "\n\n".join(f"::: {_where_defined(name)}" for name in names if name not in by_hand)
 
     return LISTING.sub(listing, markdown)
+
+
+def _where_defined(name: str) -> str:
+    """Return the path of a public function: one that is called like its module would be taken for the module."""
+    return name if _path_of(name) is None else f"{name}.{name.rpartition('.')[2]}"
 
 
 def command_line_page() -> str:
