@@ -29,6 +29,8 @@ FINAL = -1
 """In place of a fold's number: the fit to all rows, with the numbers of rounds that the folds found."""
 # With so few jobs other processes would cost more memory and start-up time than they save.
 _MOST_JOBS_WITHOUT_PROCESSES = 2
+# Rows that are encoded at a time.
+_ENCODED_ROWS = 8192
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,20 @@ class FoldRows:
         with self._lock:
             rows = self._encoded()
             if rows is None:
-                rows = FoldMatrices(*(self.encoding.matrix(self.features.take(x)) for x in (self.train, self.held_out)))
+                rows = FoldMatrices(self._matrix(self.train), self._matrix(self.held_out))
                 self._encoded = weakref.ref(rows)
                 _return_free_memory()
             return rows
+
+    def _matrix(self, rows: _RowNumbers) -> Matrix:
+        """Return encoded rows; of a table in parts, as a copy in the original form can be twice as large."""
+        if self.encoding.kind != "table":
+            return self.encoding.matrix(self.features.take(rows))
+        matrix = np.empty((len(rows), len(self.encoding.sizes)), np.float32)
+        for start in range(0, len(rows), _ENCODED_ROWS):
+            part = slice(start, start + _ENCODED_ROWS)
+            matrix[part] = self.encoding.matrix(self.features.take(rows[part]))
+        return matrix
 
     def release(self) -> None:
         """Free what the members shared."""
