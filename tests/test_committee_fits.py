@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
 import weakref
 
@@ -589,3 +591,13 @@ def test_tables_are_encoded_in_parts_to_the_same_matrix(monkeypatch):
     assert np.array_equal(found.train, encoding.matrix(rows[::-1]))
     assert found.held_out.shape == (0, 3)
     assert (max(taken), sum(taken)) == (7, 50)
+
+
+def test_free_memory_is_returned_while_fits_run(monkeypatch):
+    returned = []
+    monkeypatch.setattr(tasks, "_TRIM_SECONDS", 0.01)
+    monkeypatch.setattr(tasks, "_return_free_memory", lambda: returned.append(1))
+    results = queue.SimpleQueue()
+    threading.Timer(0.2, results.put, ["result"]).start()
+    assert tasks._next_result(results) == "result"
+    assert len(returned) > 1

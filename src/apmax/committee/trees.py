@@ -301,7 +301,7 @@ class Forest:
             raise ValueError("not a forest: its arrays have other shapes")
         if any(arrays[name].dtype.kind not in "iuf" for name in ("starts", "features", *_NODE_FIELDS)):
             raise ValueError("not a forest: its arrays are not numbers")
-        nodes = [arrays[name].astype(kind) for name, kind in _NODE_FIELDS.items()]
+        nodes: list[NDArray[Any]] = [arrays[name].astype(kind) for name, kind in _NODE_FIELDS.items()]
         if len({len(each) for each in nodes}) > 1:
             raise ValueError("not a forest: its arrays differ in length")
         forest = Forest(arrays["starts"].astype(np.int64), *_compact_nodes(*nodes), features=int(arrays["features"]))
