@@ -75,6 +75,7 @@ class TestLeakage:
                 )
 
                 class Encoding:
+                    kind = "table"
                     sizes = (*inner.sizes, 0)
 
                     def matrix(self, given):
