@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from dataclasses import replace
 from itertools import combinations
 from types import SimpleNamespace
 
@@ -30,6 +29,7 @@ from apmax.committee.crossfit import make_folds, number_of_folds, stopping_split
 from apmax.committee.members import Cost, EstimatorMember, FoldData
 from apmax.committee.storage import load_committee, load_results, save_committee, save_result
 from apmax.committee.trees import STOPPING_RULES, Forest, fit_boosting, fit_forest, running_average_precision
+from apmax.data.archives import npz_content
 from apmax.folders import FolderError
 from apmax.metrics import Difference, average_precision
 
@@ -75,6 +75,7 @@ class TestLeakage:
                 )
 
                 class Encoding:
+                    kind = "table"
                     sizes = (*inner.sizes, 0)
 
                     def matrix(self, given):
@@ -330,19 +331,19 @@ class TestForest:
         ],
     )
     def test_arrays_that_are_no_forest_are_refused(self, change, message):
-        forest = Forest(
-            starts=np.array([0, 3]),
-            left=np.array([1, -1, -1]),
-            right=np.array([2, -1, -1]),
-            feature=np.array([0, -2, -2]),
-            threshold=np.zeros(3),
-            probability=np.array([0.5, 0.0, 1.0]),
-            features=2,
-        )
-        scores = Forest.from_bytes(forest.to_bytes()).score(np.array([[-1.0, 0], [1.0, 0]], np.float32))
+        arrays = {
+            "starts": np.array([0, 3]),
+            "left": np.array([1, -1, -1]),
+            "right": np.array([2, -1, -1]),
+            "feature": np.array([0, -2, -2]),
+            "threshold": np.zeros(3),
+            "probability": np.array([0.5, 0.0, 1.0]),
+            "features": np.array(2),
+        }
+        scores = Forest.from_bytes(npz_content(**arrays)).score(np.array([[-1.0, 0], [1.0, 0]], np.float32))
         assert scores.round(3).tolist() == [-1.099, 1.099]
         with pytest.raises(ValueError, match=message):
-            Forest.from_bytes(replace(forest, **change).to_bytes())
+            Forest.from_bytes(npz_content(**{**arrays, **change}))
 
 
 class TestStorage:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
 import weakref
 
@@ -20,12 +22,13 @@ from scipy import sparse
 pytest.importorskip("lightgbm")
 
 from apmax.blend import BASE_BLEND
-from apmax.committee import ArrayFeatures, FitProgress, FitTask, TrainingRows, find_members, fit_committee, trees
+from apmax.committee import ArrayFeatures, FitProgress, FitTask, TrainingRows, find_members, fit_committee, tasks, trees
 from apmax.committee.crossfit import make_folds, number_of_folds
 from apmax.committee.members import Cost, LinearMember, Member, NetworkMember, SeedAverage
 from apmax.committee.storage import load_committee, load_results, save_committee, save_result
 from apmax.committee.tasks import FINAL, FoldRows
 from apmax.committee.trees import Forest, fit_forest
+from apmax.data.archives import npz_content
 from apmax.folders import FolderError, folder_bytes
 from apmax.metrics import average_precision
 from apmax.models.tables import build_table_model
@@ -479,9 +482,9 @@ def test_compiled_scores_are_those_of_a_walk_from_node_to_node():
             node = 0
             while forest.left[start + node] >= 0:
                 inside = start + node
-                left = row[forest.feature[inside]] <= forest.threshold[inside]
+                left = row[forest.feature[inside]] <= forest.value[inside]
                 node = forest.left[inside] if left else forest.right[inside]
-            total += float(forest.probability[start + node])
+            total += float(forest.value[start + node])
         share = (total + 0.5) / 5
         expected.append(np.log(share / (1 - share)))
     assert forest.score(X[:50]) == pytest.approx(expected)
@@ -496,8 +499,7 @@ def test_a_forest_that_was_not_checked_is_checked_before_compiled_code_sees_it()
         left=np.array([10**6], np.int32),
         right=np.array([10**6], np.int32),
         feature=np.array([0], np.int32),
-        threshold=np.zeros(1, np.float32),
-        probability=np.zeros(1, np.float32),
+        value=np.zeros(1, np.float32),
         features=1,
     )
     with pytest.raises(ValueError, match="child is not in its tree"):
@@ -527,10 +529,75 @@ def test_encoded_rows_are_shared_while_a_fit_has_them_and_freed_afterwards():
     assert np.array_equal(part.encoded().held_out, part.encoding.matrix(rows[8:]))
 
 
-def test_nodes_of_a_forest_take_two_bytes_in_memory_and_four_in_a_file():
-    X = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
-    forest = fit_forest(X, (X[:, 0] > 1).astype(float), np.ones(60), kind="trees", trees=3, seed=0)
-    again = Forest.from_bytes(forest.to_bytes())
+@pytest.mark.parametrize(("rows", "follows"), [(300, False), (5000, True)])
+def test_nodes_of_a_forest_are_smaller_in_memory_than_in_a_file_which_restores_them(rows, follows):
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(rows, 2)).astype(np.float32)
+    y = (X[:, 0] + generator.normal(size=rows) > 1).astype(float)
+    forest = fit_forest(X, y, np.ones(rows), kind="trees", trees=3, seed=0)
+    content = forest.to_bytes()
+    again = Forest.from_bytes(content)
+    assert (forest.right is None) == (again.right is None) == follows
+    for name, kind in [("left", np.int16), ("right", np.int16), ("feature", np.int8), ("value", np.float32)]:
+        if getattr(forest, name) is not None:
+            assert getattr(forest, name).dtype == getattr(again, name).dtype == kind
+            assert np.array_equal(getattr(forest, name), getattr(again, name))
     for name in ("left", "right", "feature"):
-        assert getattr(forest, name).dtype == getattr(again, name).dtype == np.int16
-        assert np.load(io.BytesIO(forest.to_bytes()))[name].dtype == np.int32
+        assert np.load(io.BytesIO(content))[name].dtype == np.int32
+    assert np.array_equal(forest.score(X), again.score(X))
+
+
+def test_the_child_after_the_largest_number_of_eight_bits_is_found():
+    # A chain of 64 inner nodes: the left children are leaves, the last of them number 127.
+    inner = np.arange(129) % 2 == 0
+    inner[-1] = False
+    forest = Forest(
+        starts=np.array([0, 129]),
+        left=np.where(inner, np.arange(129) + 1, -1).astype(np.int8),
+        right=None,
+        feature=np.where(inner, 0, -1).astype(np.int8),
+        value=np.where(inner, np.arange(129), np.arange(129) / 128).astype(np.float32),
+        features=1,
+    )
+    assert forest.score(np.array([[1000.0]], np.float32)) == pytest.approx(np.log(1.5 / 0.5))
+    assert np.load(io.BytesIO(forest.to_bytes()))["right"].max() == 128
+
+
+def test_files_with_thresholds_of_leaves_and_shares_of_all_nodes_are_read():
+    content = npz_content(
+        starts=np.array([0, 3]),
+        left=np.array([1, -1, -1], np.int32),
+        right=np.array([2, -1, -1], np.int32),
+        feature=np.array([0, -2, -2], np.int32),
+        threshold=np.array([0.5, -2, -2], np.float32),
+        probability=np.array([0.4, 0.25, 1.0], np.float32),
+        features=np.array(1),
+    )
+    forest = Forest.from_bytes(content)
+    assert (forest.right, forest.value.tolist()) == (None, [0.5, 0.25, 1.0])
+
+
+def test_tables_are_encoded_in_parts_to_the_same_matrix(monkeypatch):
+    rows = np.random.default_rng(0).normal(size=(50, 3))
+    features, every = ArrayFeatures(rows), np.arange(50)
+    encoding = features.fit(every, np.ones(50))
+    taken = []
+    monkeypatch.setattr(tasks, "_ENCODED_ROWS", 7)
+    monkeypatch.setattr(
+        ArrayFeatures, "take", lambda self, rows: taken.append(len(rows)) or self.array[rows], raising=True
+    )
+    part = FoldRows(features, encoding, np.ones(50), np.ones(50), every[::-1], every[:0], stopping=None, seed=0)
+    found = part.encoded()
+    assert np.array_equal(found.train, encoding.matrix(rows[::-1]))
+    assert found.held_out.shape == (0, 3)
+    assert (max(taken), sum(taken)) == (7, 50)
+
+
+def test_free_memory_is_returned_while_fits_run(monkeypatch):
+    returned = []
+    monkeypatch.setattr(tasks, "_TRIM_SECONDS", 0.01)
+    monkeypatch.setattr(tasks, "_return_free_memory", lambda: returned.append(1))
+    results = queue.SimpleQueue()
+    threading.Timer(0.2, results.put, ["result"]).start()
+    assert tasks._next_result(results) == "result"
+    assert len(returned) > 1

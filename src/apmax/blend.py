@@ -180,10 +180,13 @@ def _fit_target(rows: _Rows, method: str, seed: int) -> tuple[_Array, _Array, _A
     if not 0 < positives < len(rows.labels):
         raise ValueError("labels must hold a positive and a negative row with scores for every target")
     share = rows.weight / rows.weight.sum()
-    location = share @ rows.scores
-    deviation = np.sqrt(share @ np.square(rows.scores - location))
+    # In place: the rows are copies of the caller's.
+    scores = rows.scores
+    location = share @ scores
+    scores -= location
+    deviation = np.sqrt(share @ np.square(scores))
     scale = np.where(deviation > 0, deviation, 1.0)
-    rows = _Rows((rows.scores - location) / scale, rows.labels, rows.weight, rows.groups)
+    scores /= scale
     compared: Mapping[str, float] = {}
     if method != "auto":
         chosen, reason = method, f"{method} was requested"

@@ -10,7 +10,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,6 +29,10 @@ FINAL = -1
 """In place of a fold's number: the fit to all rows, with the numbers of rounds that the folds found."""
 # With so few jobs other processes would cost more memory and start-up time than they save.
 _MOST_JOBS_WITHOUT_PROCESSES = 2
+# Time between two returns of free memory.
+_TRIM_SECONDS = 0.2
+# Rows that are encoded at a time.
+_ENCODED_ROWS = 8192
 
 
 @dataclass(frozen=True)
@@ -97,10 +101,20 @@ class FoldRows:
         with self._lock:
             rows = self._encoded()
             if rows is None:
-                rows = FoldMatrices(*(self.encoding.matrix(self.features.take(x)) for x in (self.train, self.held_out)))
+                rows = FoldMatrices(self._matrix(self.train), self._matrix(self.held_out))
                 self._encoded = weakref.ref(rows)
                 _return_free_memory()
             return rows
+
+    def _matrix(self, rows: _RowNumbers) -> Matrix:
+        """Return encoded rows; of a table in parts, as a copy in the original form can be twice as large."""
+        if self.encoding.kind != "table":
+            return self.encoding.matrix(self.features.take(rows))
+        matrix = np.empty((len(rows), len(self.encoding.sizes)), np.float32)
+        for start in range(0, len(rows), _ENCODED_ROWS):
+            part = slice(start, start + _ENCODED_ROWS)
+            matrix[part] = self.encoding.matrix(self.features.take(rows[part]))
+        return matrix
 
     def release(self) -> None:
         """Free what the members shared."""
@@ -173,6 +187,7 @@ def run_tasks(
                 folds[result.task.fold].release()
             _return_free_memory()
             yield result
+    _return_free_memory()
 
 
 def _return_free_memory() -> None:
@@ -283,17 +298,33 @@ def _run_in_threads(
 
     lanes = [take_serial] * bool(serial)
     lanes += [take_free] * max(len(lanes) == 0, n_jobs - max(processes, len(lanes)))
-    for lane in lanes:
-        # Daemons: an interrupted program does not wait for a fit that nobody will use.
-        threading.Thread(target=work, args=(lane,), daemon=True).start()
+    # Daemons: an interrupted program does not wait for a fit that nobody will use.
+    threads = [threading.Thread(target=work, args=(lane,), daemon=True) for lane in lanes]
+    for thread in threads:
+        thread.start()
     try:
         for _ in tasks:
-            result = results.get()
+            result = _next_result(results)
             if isinstance(result, BaseException):
                 raise result
             yield result
+        # Their rows are freed with them.
+        for thread in threads:
+            thread.join()
     finally:
         stopped.set()
+
+
+def _next_result(results: queue.SimpleQueue[FitResult | BaseException]) -> FitResult | BaseException:
+    """Return the next result; meanwhile the system gets back what the fits have freed.
+
+    A fit takes much more memory for moments than most of the time. Kept until its end, as by glibc, that of all
+    threads would add up.
+    """
+    while True:
+        with suppress(queue.Empty):
+            return results.get(timeout=_TRIM_SECONDS)
+        _return_free_memory()
 
 
 def remaining_seconds(

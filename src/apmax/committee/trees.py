@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ _BLOCK_TREES, _BLOCK_SEED = 10, 10_000
 _DENSE_ROWS = 4096
 # Rows whose leaves are found in about the time that it takes to make a tree.
 _SMALL_CALL = 128
-# With the types of their arrays in a file; whole numbers are kept in 16 bits where they fit.
+# Arrays of a file with their types; in memory they are smaller.
 _NODE_FIELDS = {
     "left": np.int32,
     "right": np.int32,
@@ -170,24 +170,58 @@ def running_average_precision(rounds: int) -> Callable[[_Array, Any], tuple[str,
     return evaluate
 
 
+class _Nodes(NamedTuple):
+    """Nodes of trees in the form that `Forest` describes."""
+
+    left: NDArray[Any]
+    right: NDArray[Any] | None
+    feature: NDArray[Any]
+    value: NDArray[np.float32]
+
+    def right_children(self) -> NDArray[Any]:
+        """Return the right child of every node."""
+        if self.right is not None:
+            return self.right
+        # In 32 bits: the number after the largest left child may need more than those have.
+        return np.where(self.left < 0, np.int32(-1), self.left.astype(np.int32) + 1)
+
+
+def _compact_nodes(
+    left: NDArray[Any],
+    right: NDArray[Any],
+    feature: NDArray[Any],
+    threshold: NDArray[np.float32],
+    probability: NDArray[np.float32],
+) -> _Nodes:
+    """Return nodes without what no row reads: the feature and threshold of leaves, the share of others."""
+    leaf = left < 0
+    follows = np.array_equal(right, np.where(leaf, -1, left + 1))
+    return _Nodes(
+        _compact(left),
+        None if follows else _compact(right),
+        _compact(np.where(leaf, -1, feature)),
+        np.where(leaf, probability, threshold),
+    )
+
+
 @dataclass(frozen=True)
 class Forest:
     """A forest of decision trees as arrays of nodes, all trees one after the other.
 
     Attributes:
         starts: (trees + 1,) the first node of each tree, and the number of all nodes.
-        left, right: Children of each node within its tree; -1 for leaves.
-        feature, threshold: A row goes left where its feature is at most the threshold.
-        probability: Share of positives in each node.
+        left: Left child of each node within its tree; -1 for leaves.
+        right: Right child; None where it follows the left one everywhere, as in trees that are grown best first.
+        feature, value: A row goes left where its feature is at most the value; that of a leaf is its share of
+            positives.
         features: Number of columns.
     """
 
     starts: NDArray[np.int64]
     left: NDArray[np.int16 | np.int32]
-    right: NDArray[np.int16 | np.int32]
-    feature: NDArray[np.int16 | np.int32]
-    threshold: NDArray[np.float32]
-    probability: NDArray[np.float32]
+    right: NDArray[np.int16 | np.int32] | None
+    feature: NDArray[np.int8 | np.int16 | np.int32]
+    value: NDArray[np.float32]
     features: int
 
     def score(self, matrix: Matrix) -> _Array:
@@ -205,7 +239,7 @@ class Forest:
         compiled = self._trees if len(rows) <= _SMALL_CALL else self._make_trees()
         total = np.zeros(len(rows))
         for start, tree in zip(self.starts, compiled, strict=False):
-            total += self.probability[start + tree.apply(rows)]
+            total += self.value[start + tree.apply(rows)]
         smoothed = (total + 0.5) / (trees + 1)
         return np.log(smoothed / (1 - smoothed))
 
@@ -223,9 +257,9 @@ class Forest:
     def _tree(self, compiled: Any, start: int, end: int) -> Any:
         # The fields of a node differ between versions of scikit-learn; those that `apply` does not read stay 0.
         nodes = np.zeros(end - start, dtype=compiled.NODE_DTYPE)
-        part = slice(start, end)
-        nodes["left_child"], nodes["right_child"] = self.left[part], self.right[part]
-        nodes["feature"], nodes["threshold"] = self.feature[part], self.threshold[part]
+        own = self._nodes(slice(start, end))
+        nodes["left_child"], nodes["right_child"] = own.left, own.right_children()
+        nodes["feature"], nodes["threshold"] = own.feature, own.value
         tree = compiled.Tree(self.features, np.array([1], dtype=np.intp), 1)
         # The depth is only read by `decision_path`.
         tree.__setstate__(
@@ -233,16 +267,26 @@ class Forest:
         )
         return tree
 
+    def _nodes(self, part: slice) -> _Nodes:
+        return _Nodes(
+            self.left[part], None if self.right is None else self.right[part], self.feature[part], self.value[part]
+        )
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the arrays alone: the trees are rebuilt where they are needed."""
         return {name: value for name, value in self.__dict__.items() if name != "_trees"}
 
     def to_bytes(self) -> bytes:
         """Return the arrays as an .npz file."""
+        leaf = self.left < 0
         return npz_content(
             starts=self.starts,
             features=np.array(self.features),
-            **{name: _widened(getattr(self, name)) for name in _NODE_FIELDS},
+            left=self.left.astype(np.int32),
+            right=self._nodes(slice(None)).right_children().astype(np.int32),
+            feature=self.feature.astype(np.int32),
+            threshold=np.where(leaf, np.float32(0), self.value),
+            probability=np.where(leaf, self.value, np.float32(0)),
         )
 
     @staticmethod
@@ -257,37 +301,40 @@ class Forest:
             raise ValueError("not a forest: its arrays have other shapes")
         if any(arrays[name].dtype.kind not in "iuf" for name in ("starts", "features", *_NODE_FIELDS)):
             raise ValueError("not a forest: its arrays are not numbers")
-        forest = Forest(
-            starts=arrays["starts"].astype(np.int64),
-            features=int(arrays["features"]),
-            **{name: _compact(arrays[name].astype(kind)) for name, kind in _NODE_FIELDS.items()},
-        )
+        nodes: list[NDArray[Any]] = [arrays[name].astype(kind) for name, kind in _NODE_FIELDS.items()]
+        if len({len(each) for each in nodes}) > 1:
+            raise ValueError("not a forest: its arrays differ in length")
+        forest = Forest(arrays["starts"].astype(np.int64), *_compact_nodes(*nodes), features=int(arrays["features"]))
         forest.check()
         return forest
 
     def check(self) -> None:
         """Raise `ValueError` unless every path from a root ends in a leaf and reads an existing column."""
         nodes = len(self.left)
-        if any(len(getattr(self, name)) != nodes for name in _NODE_FIELDS):
+        if any(len(each) != nodes for each in (self.right, self.feature, self.value) if each is not None):
             raise ValueError("not a forest: its arrays differ in length")
         if len(self.starts) < 2 or self.starts[0] != 0 or self.starts[-1] != nodes or (np.diff(self.starts) < 1).any():
             raise ValueError("not a forest: its trees do not fill its nodes")
-        sizes = np.diff(self.starts)
-        own = np.arange(nodes) - np.repeat(self.starts[:-1], sizes)
-        limit = np.repeat(sizes, sizes)
-        inner = self.left >= 0
-        for child in (self.left[inner], self.right[inner]):
+        # Tree by tree: numbers of all nodes would take more memory than the forest.
+        for start, end in itertools.pairwise(self.starts.tolist()):
+            self._check_tree(self._nodes(slice(start, end)))
+
+    def _check_tree(self, nodes: _Nodes) -> None:
+        left, feature, value = nodes.left, nodes.feature, nodes.value
+        inner = left >= 0
+        own = np.flatnonzero(inner)
+        for child in (left[inner], nodes.right_children()[inner]):
             # Children stand behind their parent, so that no path can go in a circle.
-            if (child <= own[inner]).any() or (child >= limit[inner]).any():
+            if (child <= own).any() or (child >= len(left)).any():
                 raise ValueError("not a forest: a node's child is not in its tree")
         # scikit-learn knows a leaf by its left child, which must be exactly -1.
-        if (self.left[~inner] != -1).any():
+        if (left[~inner] != -1).any():
             raise ValueError("not a forest: a node's child is not in its tree")
-        if ((self.feature[inner] < 0) | (self.feature[inner] >= self.features)).any():
+        if ((feature[inner] < 0) | (feature[inner] >= self.features)).any():
             raise ValueError("not a forest: a node reads a column that does not exist")
-        if not np.isfinite(self.threshold[inner]).all():
+        if not np.isfinite(value[inner]).all():
             raise ValueError("not a forest: a threshold is not finite")
-        if not ((self.probability >= 0) & (self.probability <= 1)).all():
+        if not ((value[~inner] >= 0) & (value[~inner] <= 1)).all():
             raise ValueError("not a forest: a probability is not between 0 and 1")
 
 
@@ -315,34 +362,31 @@ def fit_forest(matrix: Matrix, labels: _Array, sample_weight: _Array, *, kind: s
         # Equal weights are left out: scikit-learn draws other bootstrap samples where weights are given.
         fitted.fit(part, labels[rows], sample_weight=None if np.ptp(weight) == 0 else weight)
         positive = list(fitted.classes_).index(1.0)
-        parts += [_node_arrays(each.tree_, positive) for each in fitted.estimators_]
-    arrays = zip(_NODE_FIELDS, zip(*parts, strict=True), strict=True)
+        parts += [_kept_nodes(each.tree_, positive) for each in fitted.estimators_]
+    follows = all(part.right is None for part in parts)
     return Forest(
-        starts=np.cumsum([0, *(len(part[0]) for part in parts)]),
+        starts=np.cumsum([0, *(len(part.left) for part in parts)]),
+        left=np.concatenate([part.left for part in parts]),
+        right=None if follows else np.concatenate([part.right_children() for part in parts]),
+        feature=np.concatenate([part.feature for part in parts]),
+        value=np.concatenate([part.value for part in parts]),
         features=matrix.shape[1],
-        **{name: np.concatenate(own) for name, own in arrays},
     )
 
 
-def _node_arrays(tree: Any, positive: int) -> tuple[NDArray[Any], ...]:
-    """Return the `_NODE_FIELDS` of one of scikit-learn's trees, which are four times as large."""
+def _kept_nodes(tree: Any, positive: int) -> _Nodes:
+    """Return the nodes of one of scikit-learn's trees, which takes eight times the memory."""
     probability = tree.value[:, 0, positive].astype(np.float32).clip(0, 1)
-    threshold = _round_down(tree.threshold)
-    return *map(_compact, (tree.children_left, tree.children_right, tree.feature)), threshold, probability
+    return _compact_nodes(
+        tree.children_left, tree.children_right, tree.feature, _round_down(tree.threshold), probability
+    )
 
 
 def _compact(values: NDArray[Any]) -> NDArray[Any]:
-    """Return whole numbers in 16 bits if they fit, as all those of 4,096 leaves do; other values as they are."""
-    if values.dtype.kind != "i":
-        return values
-    limits = np.iinfo(np.int16)
-    fits = values.min(initial=0) >= limits.min and values.max(initial=0) <= limits.max
-    return values.astype(np.int16 if fits else np.int32)
-
-
-def _widened(values: NDArray[Any]) -> NDArray[Any]:
-    """Return whole numbers in 32 bits, as in files; other values as they are."""
-    return values.astype(np.int32) if values.dtype == np.int16 else values
+    """Return whole numbers in 8 or 16 bits if they fit, as all those of 4,096 leaves do, else in 32."""
+    low, high = values.min(initial=0), values.max(initial=0)
+    fits = (kind for kind in (np.int8, np.int16) if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
+    return values.astype(next(fits, np.int32))
 
 
 def _sampled_blocks(labels: _Array, trees: int, seed: int) -> list[tuple[Any, int]]:
