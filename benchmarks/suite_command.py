@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from benchmarks.tabular.methods import use_cores
 from benchmarks.tabular.report import write_report
 from benchmarks.tabular.runner import RunOptions, Suite, read_lines, run
 
@@ -53,13 +51,7 @@ def run_suite_command(
     options = parser.parse_args()
     path = options.out / f"{name}.jsonl"
     if options.command == "run":
-        available = len(os.sched_getaffinity(0))
-        if not 1 <= options.cores <= available:
-            parser.error(f"--cores must be from 1 to the {available} that there are, got {options.cores}")
-        if options.cores < available:
-            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-options.cores :])
-        torch.set_num_threads(options.cores)
-        os.environ["OMP_NUM_THREADS"] = str(options.cores)
+        use_cores(options.cores)
         for problem in options.problems:
             chosen = [k for k in resplits[problem] if options.resplits is None or k in options.resplits]
             kept = None if keep is None else partial(keep, options.out)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.tabular.methods import use_cores
 from benchmarks.tabular.runner import METHODS, RunOptions, read_lines, run
 from benchmarks.tabular.tables import DEVELOPMENT, HELD_BACK, RESPLITS
 
@@ -42,17 +43,16 @@ def main() -> None:
     study.add_argument("--resplits", nargs="+", type=int, default=list(RESPLITS), choices=RESPLITS)
     study.add_argument("--tables", nargs="+", choices=DEVELOPMENT, default=list(DEVELOPMENT))
     options = parser.parse_args()
-    count = options.cores if options.command == "run" else 1
-    if options.command == "run" and count < len(os.sched_getaffinity(0)):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-count:])
-    torch.set_num_threads(count)
-    os.environ["OMP_NUM_THREADS"] = str(count)  # of AutoGluon's process
     if options.command == "run":
+        use_cores(options.cores)
         _run(options)
     elif options.command == "report":
         _report(options.out)
     else:
         from benchmarks.tabular.studies import run_studies
+
+        torch.set_num_threads(1)
+        os.environ["OMP_NUM_THREADS"] = "1"
 
         run_studies(options.out, options.work, options.names, options.tables, options.resplits)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from apmax.data import k_fold
@@ -48,6 +49,20 @@ def cpu_seconds() -> float:
 def cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def use_cores(count: int) -> None:
+    """Keep this process and its children to so many cores, with as many threads.
+
+    Raises:
+        SystemExit: There are not so many.
+    """
+    available = sorted(os.sched_getaffinity(0))
+    if not 1 <= count <= len(available):
+        raise SystemExit(f"--cores must be from 1 to the {len(available)} that there are, got {count}")
+    os.sched_setaffinity(0, available[-count:])
+    torch.set_num_threads(count)
+    os.environ["OMP_NUM_THREADS"] = str(count)
 
 
 def train_by_command(split: TableSplit, effort: str, seed: int) -> Scored:
