@@ -423,9 +423,11 @@ class TestStorage:
 
         with pytest.raises(KeyboardInterrupt):
             fit_committee(training_rows(X, y), members, folds=3, on_result=stop)
-        (tmp_path / "members/gbdt/fold-1.txt").write_bytes(b"damaged")
+        last = kept[-1].task
+        suffix = members[last.name].suffix
+        (tmp_path / "members" / last.name / f"fold-{last.fold}{suffix}").write_bytes(b"damaged")
         finished = load_results(tmp_path, members, 3)
-        assert len(finished) == 4
+        assert set(finished) == {(result.task.fold, result.task.name) for result in kept[:-1]}
         resumed = fit_committee(training_rows(X, y), members, folds=3, finished=finished)
         assert np.array_equal(resumed.score(X), committee.score(X))
 

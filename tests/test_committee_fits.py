@@ -64,6 +64,21 @@ class TestThreads:
         assert np.array_equal(scores[0], scores[1])
         assert np.array_equal(scores[0], scores[2])
 
+    def test_the_longest_fits_of_a_fold_begin_first(self):
+        begun = []
+
+        def member(name, seconds):
+            def fit(data):
+                begun.append((data.seed, name))
+                return LinearMember((0, 0, 0), np.ones(3), 0.0)
+
+            return Member(fit, None, "", Cost(seconds, 0, 0))
+
+        X, y = table()
+        members = {name: member(name, seconds) for name, seconds in {"short": 1, "long": 3, "middle": 2}.items()}
+        fit_committee(training_rows(X, y), members, folds=2, n_jobs=1)
+        assert begun == [(fold, name) for fold in (0, 1) for name in ("long", "middle", "short")]
+
     def test_an_error_in_a_thread_is_raised(self):
         def fail(data):
             raise RuntimeError("no such model")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,10 +70,10 @@ class ColumnMoments(NamedTuple):
             inner *= np.outer(self.inverse, self.inverse)
             return np.asarray(inner)
         total = np.zeros((X.shape[1], X.shape[1]))
-        for rows in _chunks(len(X)):
-            part = X[rows] - self.mean
+        weighted = np.empty_like(X[:_CHUNK], np.float64)
+        for rows, part in _differences(X, self.mean):
             part *= self.inverse
-            total += (part * row_weight[rows, None]).T @ part
+            total += np.multiply(part, row_weight[rows, None], out=weighted[: len(part)]).T @ part
         return total
 
 
@@ -99,12 +99,19 @@ def _dense_moments(X: _Array, weight: _Array) -> tuple[_Array, _Array]:
     """Return weighted mean and variance in two passes, relative to the first row to avoid cancellation."""
     total, first = weight.sum(), X[0]
     mean, variance = np.zeros(X.shape[1]), np.zeros(X.shape[1])
-    for rows in _chunks(len(X)):
-        mean += weight[rows] @ (X[rows] - first)
+    for rows, part in _differences(X, first):
+        mean += weight[rows] @ part
     mean = first + mean / total
-    for rows in _chunks(len(X)):
-        variance += weight[rows] @ np.square(X[rows] - mean)
+    for rows, part in _differences(X, mean):
+        variance += weight[rows] @ np.square(part, out=part)
     return mean, variance / total
+
+
+def _differences(X: _Array, center: _Array) -> Iterator[tuple[slice, _Array]]:
+    """Yield chunks of rows and their differences to a row, each time in the same array: new ones would add up."""
+    difference = np.empty_like(X[:_CHUNK], np.result_type(X, center))
+    for rows in _chunks(len(X)):
+        yield rows, np.subtract(X[rows], center, out=difference[: len(X[rows])])
 
 
 def _chunks(rows: int) -> list[slice]:

@@ -116,6 +116,10 @@ class FoldRows:
             matrix[part] = self.encoding.matrix(self.features.take(rows[part]))
         return matrix
 
+    def seconds(self, member: Member) -> float:
+        """Return about how long a fit of the member takes."""
+        return member.cost.seconds(len(self.train), len(self.encoding.sizes))
+
     def release(self) -> None:
         """Free what the members shared."""
         with self._lock:
@@ -174,8 +178,9 @@ def run_tasks(
             kept.rows = folds[task.fold].encoded()
         return fit_task(task, members[task.name], *folds[task.fold].data(members[task.name], fixed, threads))
 
-    # By fold, so that the encoded rows of a fold can be freed early.
-    ordered = sorted(tasks, key=lambda task: task.fold)
+    # By fold, so that the encoded rows of a fold can be freed early. The longest first: threads then end a fold at
+    # nearly the same time, and seldom have the rows of two.
+    ordered = sorted(tasks, key=lambda task: (task.fold, -folds[task.fold].seconds(members[task.name])))
     if n_jobs == 1 or len(tasks) < 2:
         results: Iterator[FitResult] = (fit(task, max(1, n_jobs)) for task in ordered)
     else:
