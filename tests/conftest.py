@@ -8,6 +8,7 @@ from hypothesis import settings
 
 from commands import SHORT, SHORT_IMAGES, SHORT_MOLECULES, run
 from small_files import client_rows, write_csv, write_images, write_molecules
+from small_image_committees import digits_job, shorten_training, write_digits
 
 # Tests work on tiny tensors, where a second thread costs more than it brings.
 torch.set_num_threads(1)
@@ -60,3 +61,29 @@ def image_folder(tmp_path_factory, data_cache):
     data = [folder / "tables" / "a.csv", *paths, "--target", "bad", "--target", "worse"]
     assert run("train", *data, *short, "--out", folder / "two") == 0
     return folder
+
+
+@pytest.fixture
+def short_image_training(monkeypatch):
+    """Committees of images train for a few steps."""
+    shorten_training(monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def image_committee(tmp_path_factory):
+    """A folder of images, and the committee that was trained on it; the cache of both is beside the images."""
+    pytest.importorskip("PIL")
+    from apmax.workflows import train_job
+
+    folder = tmp_path_factory.mktemp("committee")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("APMAX_CACHE", str(folder / "cache"))
+        shorten_training(patch)
+        images = write_digits(folder / "images")
+        return images, train_job(digits_job(images), out=folder / "run")
+
+
+@pytest.fixture
+def image_committee_cache(image_committee, monkeypatch):
+    """The cache that the committee of images has filled."""
+    monkeypatch.setenv("APMAX_CACHE", str(image_committee[0].parent / "cache"))
