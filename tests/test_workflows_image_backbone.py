@@ -359,7 +359,7 @@ class TestFrozen:
         monkeypatch.setattr(committee_training, "save_result", save_result)
         kept = weights.read_bytes()
         torch.save(resnet18(1000).state_dict(), weights)
-        with pytest.raises(ValueError, match="its frozen network of other weights"):
+        with pytest.raises(ValueError, match="its network of other weights"):
             train_job(table, out=tmp_path / "r", resume=True)
         weights.write_bytes(kept)
         again = train_job(table, out=tmp_path / "r", resume=True)

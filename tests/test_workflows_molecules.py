@@ -21,7 +21,8 @@ from apmax.workflows.data_types import MoleculeType
 from apmax.workflows.data_types.molecules import MoleculeEncoder
 from apmax.workflows.job import job_from_table, job_to_table, read_data_config
 from apmax.workflows.prediction import RANK, errors_file, write_predictions
-from apmax.workflows.prepare import prepare_data, split_rows
+from apmax.workflows.prepare import prepare_data
+from apmax.workflows.row_split import split_rows
 from small_files import ARMS, CORES
 
 SMILES = [arm + core for arm in ARMS for core in CORES]

@@ -73,7 +73,7 @@ def train_committee(
     weights = None
     if job.committee.frozen:
         prepared, weights = _with_embeddings(prepared, job.committee, notify)
-    fingerprint = _data_fingerprint(prepared, weights)
+    fingerprint = _fingerprint(prepared, _first_weights(job.committee) if weights is None else weights)
     if before is None:
         plan = _make_plan(job, prepared)
     else:
@@ -385,14 +385,20 @@ def _check_same_job(folder: Path, before: _Started, job: CommitteeJob, fingerpri
         if old != new:
             raise ValueError(f"{name} was {old} in {folder} and is {new} now: resume with the same")
     if before.fingerprint != fingerprint:
-        what = "other rows, or its frozen network of other weights" if job.committee.frozen else "other rows"
+        given = job.committee.frozen or job.committee.pretrained is not None
+        what = "other rows, or its network of other weights" if given else "other rows"
         raise ValueError(f"the training in {folder} was of {what}: their fingerprint differs; resume with the same")
 
 
-def _data_fingerprint(prepared: CommitteeRows, frozen: bytes | None) -> str:
-    """Return a SHA-256 of inputs, labels and weights of the training rows, and one of a frozen network."""
+def _first_weights(config: CommitteeConfig) -> bytes | None:
+    """Return the file of weights that the networks begin with; None without one."""
+    return None if config.pretrained is None else Path(config.pretrained).read_bytes()
+
+
+def _fingerprint(prepared: CommitteeRows, network: bytes | None) -> str:
+    """Return a SHA-256 of inputs, labels and weights of the training rows, and one of a network's given weights."""
     rows = prepared.rows
     dataset = next(encode_rows(prepared.encoder, rows.table)).dataset if rows.dataset is None else rows.dataset
     labels, weight = torch.tensor(rows.labels), torch.tensor(prepared.sample_weight)
     digest = data_fingerprint(Data(dataset), (labels, None), (weight, None))
-    return digest if frozen is None else f"{digest} {hashlib.sha256(frozen).hexdigest()}"
+    return digest if network is None else f"{digest} {hashlib.sha256(network).hexdigest()}"

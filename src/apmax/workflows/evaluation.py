@@ -15,7 +15,7 @@ from apmax.data import RowSource, any_known
 from apmax.metrics import Difference, Interval
 from apmax.train import nan_to_none
 from apmax.workflows.data_types import RowReport
-from apmax.workflows.prepare import read_weights
+from apmax.workflows.labelled_files import read_weights
 from apmax.workflows.saved_model import SavedModel
 from apmax.workflows.scored_rows import ScoredRows
 

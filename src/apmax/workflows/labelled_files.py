@@ -1,0 +1,150 @@
+"""Files of a job as labelled rows: opened, checked, read, and weighted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from apmax.data import RowSource, Targets, UnreadableRow, parsing
+from apmax.workflows.data_types import DataConfig, DataType, LabelledRows, data_type_of
+
+
+@dataclass(frozen=True)
+class JobFiles:
+    """The labelled rows of a job's files, by "train", "valid" and "test"."""
+
+    data_type: DataType[Any]
+    targets: Targets
+    sources: Mapping[str, RowSource]
+    parts: Mapping[str, LabelledRows]
+
+    @property
+    def train(self) -> LabelledRows:
+        """The rows to train on."""
+        return self.parts["train"]
+
+    def warnings(self) -> list[str]:
+        """Return the warnings of all files; those of other files than the training file begin with their name."""
+        return [
+            line if name == "train" else f"{self.sources[name].path.name}: {line}"
+            for name, part in self.parts.items()
+            for line in part.warnings
+        ]
+
+    def unreadable(self) -> dict[str, tuple[UnreadableRow, ...]]:
+        """Return the rows that could not be read, by the name of their file."""
+        return {self.sources[name].path.name: part.unreadable for name, part in self.parts.items() if part.unreadable}
+
+    def train_text(self) -> str:
+        """Return the size of the training file in words."""
+        rows = self.train
+        return f"{self.sources['train'].path.name}: {len(rows.labels):,} rows, {_positives_text(rows, self.targets)}"
+
+
+def read_job_files(config: DataConfig) -> JobFiles:
+    """Read the files of a job.
+
+    Raises:
+        ValueError: A missing column, a target without two values, a file without positives or negatives, a bad weight.
+    """
+    data_type = data_type_of(config)
+    sources = _open_sources(data_type)
+    table = sources["train"].read()
+    data_type = data_type.complete(table, sources["train"])
+    config = data_type.config
+    targets = Targets.fit(config.targets, table, positive=config.positive)
+    parts = {
+        name: _with_weight(
+            data_type.read_rows(source, targets, table if name == "train" else None), source, config.weight
+        )
+        for name, source in sources.items()
+    }
+    for name in ("train", "valid"):
+        if name in parts:
+            _check_classes(parts[name], sources[name], targets)
+    if "test" in parts and not parts["test"].positives:
+        raise ValueError(f"test: {sources['test'].path} has no positive row: AP is undefined")
+    return JobFiles(data_type, targets, sources, parts)
+
+
+def _with_weight(rows: LabelledRows, source: RowSource, column: str | None) -> LabelledRows:
+    """Return the rows of positive weight with their weights.
+
+    Raises:
+        ValueError: A weight is missing, not a number or negative.
+    """
+    if column is None:
+        return rows
+    weight = read_weights(rows.table, column, source, rows.row_numbers)
+    kept = weight > 0
+    with_weight = replace(rows, sample_weight=weight)
+    if kept.all():
+        return with_weight
+    line = f"{int((~kept).sum()):,} rows of weight 0 are left out"
+    part = with_weight.take(np.flatnonzero(kept))
+    return replace(part, warnings=(*rows.warnings, line), unreadable=rows.unreadable)
+
+
+def read_weights(
+    table: Any, column: str, source: RowSource, rows: npt.NDArray[np.int64] | None = None
+) -> npt.NDArray[np.float64]:
+    """Return the sample weights of rows.
+
+    Args:
+        table: The rows.
+        column: The column of weights.
+        source: Their file, for the error message.
+        rows: The place of each row in the file.
+
+    Raises:
+        ValueError: A weight is missing, not a finite number or negative; the message names the rows.
+    """
+    weight, _ = parsing.numbers(table.column(column))
+    bad = np.flatnonzero(~(weight >= 0))
+    if len(bad):
+        shown = ", ".join(str(row) for row in (bad if rows is None else rows[bad])[:5])
+        raise ValueError(
+            f"weight: column {column!r} of {source.path.name} must hold numbers that are not negative; it does not in "
+            f"{len(bad):,} rows (counted from 0): {shown}"
+        )
+    return weight
+
+
+def _open_sources(data_type: DataType[Any]) -> dict[str, RowSource]:
+    config = data_type.config
+    sources = {
+        name: data_type.open_source(path)
+        for name in ("train", "valid", "test")
+        if (path := getattr(config, name)) is not None
+    }
+    for source in sources.values():
+        for name in config.targets:
+            source.check_column(name, "target")
+    for argument in ("group", "time"):
+        if getattr(config, argument) is not None:
+            sources["train"].check_column(getattr(config, argument), argument)
+    if config.weight is not None:
+        for source in sources.values():
+            source.check_column(config.weight, "weight")
+    return sources
+
+
+def _check_classes(rows: LabelledRows, source: RowSource, targets: Targets) -> None:
+    for target, column in zip(targets.each, rows.labels.reshape(len(rows.labels), -1).T, strict=True):
+        for value, name in ((1, target.positive), (0, target.negative)):
+            if not (column == value).any():
+                raise ValueError(f"{source.path} has no row whose {target.name!r} is {name!r}")
+
+
+def _positives_text(rows: LabelledRows, targets: Targets) -> str:
+    if len(targets.each) == 1:
+        only = targets.each[0]
+        return f"{rows.positives:,} positive ({rows.positives / len(rows.labels):.2%}; {only.name} = {only.positive})"
+    return "positive " + ", ".join(
+        f"{target.name} {int((column == 1).sum()):,} of {int((~np.isnan(column)).sum()):,}"
+        for target, column in zip(targets.each, rows.labels.T, strict=True)
+    )

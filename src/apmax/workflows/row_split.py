@@ -1,0 +1,105 @@
+"""Splits of a file's rows into training, validation and test rows, by the rule of its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from apmax.data import (
+    Labels,
+    one_column,
+    parsing,
+    split_by_group,
+    split_by_time,
+    split_random,
+    split_stratified,
+    timestamps,
+)
+from apmax.data.splits import RowNumbers
+from apmax.workflows.data_types import DataType
+
+
+@dataclass(frozen=True)
+class RowSplit:
+    """Row numbers of the training, validation and test parts (None without a test part), and the method in words."""
+
+    train: RowNumbers
+    valid: RowNumbers
+    test: RowNumbers | None
+    method: str
+
+
+def split_rows(table: Any, labels: Labels, data_type: DataType[Any], *, seed: int, dataset: Any = None) -> RowSplit:
+    """Return the parts of a file's rows.
+
+    Groups stay whole, and each class has about its share in every part. Of several targets each has its share where
+    rows are held out at random.
+
+    Raises:
+        ValueError: A part would have no positives or no negatives.
+    """
+    config, positive = data_type.config, one_column(labels)
+    halve, method = row_splitter(table, labels, data_type, seed=seed, dataset=dataset)
+    rest, test = np.arange(len(labels)), None
+    if config.test_share:
+        rest, test = halve(rest, config.test_share)
+    train, valid = halve(rest, config.share / (1 - config.test_share))
+    check_parts(positive, {"training": train, "validation": valid, "test": test}, method)
+    return RowSplit(train, valid, test, method)
+
+
+def check_parts(positive: Labels, parts: Mapping[str, RowNumbers | None], method: str) -> None:
+    """Raise `ValueError` if a part of the rows, by its name, has no positive or no negative one."""
+    for part, rows in parts.items():
+        for value, word in ((1, "positive"), (0, "negative")):
+            if rows is not None and not (positive[rows] == value).any():
+                raise ValueError(
+                    f"holding out {method} leaves no {word} row for {part}: hold out more, or in another way"
+                )
+
+
+Halve = Callable[[RowNumbers, float], tuple[RowNumbers, RowNumbers]]
+
+
+def row_splitter(
+    table: Any, labels: Labels, data_type: DataType[Any], *, seed: int, dataset: Any = None
+) -> tuple[Halve, str]:
+    """Return a function that splits some rows, by their numbers and the share to hold out; and its method in words."""
+    config = data_type.config
+
+    def numbered(split: Halve) -> Halve:
+        def halve(rows: RowNumbers, share: float) -> tuple[RowNumbers, RowNumbers]:
+            train, held_out = split(rows, share)
+            return rows[train], rows[held_out]
+
+        return halve
+
+    groups = row_groups(table, data_type, dataset)
+    if groups is not None:
+        if config.group is not None:
+            method = f"whole groups of {config.group!r}"
+        else:
+            method = f"whole {config.split}s, {len(set(groups)):,} in all"
+        return numbered(lambda rows, share: split_by_group(labels[rows], groups[rows], share, seed=seed)), method
+    if config.time is not None:
+        times, method = timestamps(table.column(config.time)), f"the latest by {config.time!r}"
+        return numbered(lambda rows, share: split_by_time(labels[rows], times[rows], share)), method
+    if config.split == "random":
+        method = "at random"
+        return numbered(lambda rows, share: split_random(len(rows), share, seed=seed)), method
+    method = "at random within each class"
+    return numbered(lambda rows, share: split_stratified(labels[rows], share, seed=seed)), method
+
+
+def row_groups(table: Any, data_type: DataType[Any], dataset: Any = None) -> npt.NDArray[Any] | None:
+    """Return the group of each row, None where rows are split one by one."""
+    config = data_type.config
+    if config.group is not None:
+        return np.asarray(parsing.words(table.column(config.group)).fill_null("").to_pylist())
+    if config.split in config.groupings:
+        return np.asarray(data_type.groups(table, dataset))
+    return None
