@@ -15,7 +15,9 @@ pytest.importorskip("lightgbm")
 
 from benchmarks.imaging import problems
 from benchmarks.imaging.methods import IMAGE_SUITE, LOGISTIC, NETWORKS
-from benchmarks.imaging.problems import PROBLEMS, ImageSplit, load_image_split
+from benchmarks.imaging.page import IMAGE_PAGE
+from benchmarks.imaging.problems import ImageSplit, load_image_split
+from benchmarks.ranks import read_ranks
 from benchmarks.suite_command import run_suite_command
 from benchmarks.tabular.runner import Suite
 
@@ -64,6 +66,7 @@ def test_training_and_validation_parts_are_trained_on():
     assert numbers(split.test) == list(range(20, 30))
     assert split.test_labels.tolist() == [1, 0, 0] * 3 + [1]
     assert split.train_groups is None
+    assert split.test_units.tolist() == list(range(20, 30))
     assert split.size == 32
 
 
@@ -73,6 +76,7 @@ def test_images_of_a_lesion_keep_its_number_and_its_part():
     assert (split.train_labels == (split.train_groups % 5 == 0)).all()
     assert not set(split.train_groups) & set(LESIONS[numbers(split.test)])
     assert len(split.train) + len(split.test) == 200
+    assert (split.test_units == LESIONS[numbers(split.test)]).all()
 
 
 def test_resplits_hold_out_a_fifth_of_both_classes_in_whole_lesions():
@@ -90,7 +94,7 @@ def test_data_that_are_not_named_end_the_command(monkeypatch):
         load_image_split("cifar10", 0)
 
 
-def digits(groups=True):
+def digits():
     """Return 8×8 digits, ones against others, in groups of two images of one label."""
     from sklearn.datasets import load_digits
 
@@ -100,7 +104,7 @@ def digits(groups=True):
     pairs = np.arange(600) // 2
     pixels = np.repeat((data.images[rows] * 255 / 16).astype(np.uint8).reshape(600, 64, 1), 3, 2).reshape(600, -1)
     train, test = split_by_group(labels, pairs, 0.3, seed=0)
-    return ImageSplit(pixels[train], labels[train], pairs[train] if groups else None, pixels[test], labels[test])
+    return ImageSplit(pixels[train], labels[train], pairs[train], pixels[test], labels[test], pairs[test])
 
 
 def test_logistic_regression_scores_test_images_with_a_chosen_strength():
@@ -117,7 +121,12 @@ def test_networks_are_trained_by_the_command_with_whole_groups(method):
     split = digits()
     few = np.flatnonzero((split.train_groups % 4 == 0) | (split.train_labels == 0))
     split = ImageSplit(
-        split.train[few], split.train_labels[few], split.train_groups[few], split.test, split.test_labels
+        split.train[few],
+        split.train_labels[few],
+        split.train_groups[few],
+        split.test,
+        split.test_labels,
+        split.test_units,
     )
     scored = IMAGE_SUITE.fit(split, method, 0, None, None)
     assert scored.scores.shape == split.test_labels.shape
@@ -134,8 +143,6 @@ def test_a_command_runs_what_has_no_line_yet_and_reports_finished_problems(tmp_p
         return IMAGE_SUITE.fit(split, LOGISTIC, seed, limit, autogluon)
 
     suite = Suite(("a", "b"), lambda name, resplit: digits(), fit, ("numpy",))
-    resplits = {name: problem.resplits for name, problem in PROBLEMS.items()}
-
     # The command sets the threads of its process, which other tests share.
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -143,7 +150,7 @@ def test_a_command_runs_what_has_no_line_yet_and_reports_finished_problems(tmp_p
 
     def command(*words):
         monkeypatch.setattr(sys, "argv", ["imaging", "--out", str(tmp_path / "out"), *words])
-        run_suite_command("", "images", suite, resplits)
+        run_suite_command("", suite, IMAGE_PAGE)
 
     command("run", "--problems", "cifar10", "--methods", "a", "--cores", cores)
     command("run", "--problems", "cifar10", "ham10000_df_resplit", "--resplits", "0", "--cores", cores)
@@ -155,4 +162,8 @@ def test_a_command_runs_what_has_no_line_yet_and_reports_finished_problems(tmp_p
     command("report")
     page = (tmp_path / "out" / "images.md").read_text()
     assert "cifar10" in page
-    assert "ham10000_df_resplit" not in page
+    assert "| cifar10 | 1 split |" in page
+    assert "### ham10000_df_resplit" not in page
+    ranks = read_ranks(tmp_path / "out" / "images-ranks" / "cifar10-0.npz")
+    assert set(ranks) == {"units", "labels", "a", "b"}
+    assert (ranks["units"] == digits().test_units).all()

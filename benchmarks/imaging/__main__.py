@@ -9,9 +9,8 @@ APMAX_DATA names the folder of the sets. Both commands can be stopped and starte
 from __future__ import annotations
 
 from benchmarks.imaging.methods import IMAGE_SUITE
-from benchmarks.imaging.problems import PROBLEMS
+from benchmarks.imaging.page import IMAGE_PAGE
 from benchmarks.suite_command import run_suite_command
 
 if __name__ == "__main__":
-    resplits = {name: problem.resplits for name, problem in PROBLEMS.items()}
-    run_suite_command(__doc__, "images", IMAGE_SUITE, resplits)
+    run_suite_command(__doc__, IMAGE_SUITE, IMAGE_PAGE)

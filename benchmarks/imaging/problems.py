@@ -42,16 +42,25 @@ class Problem:
         """The numbers of the splits."""
         return range(self.drawn or 1)
 
+    @property
+    def unit(self) -> str:
+        """What the numbers of the splits stand for."""
+        return "resplits by lesion" if self.drawn else "split"
+
 
 @dataclass(frozen=True)
 class ImageSplit:
-    """Training and test images, each a row of 8-bit values of three channels (n, 3 · size²)."""
+    """Training and test images, each a row of 8-bit values of three channels (n, 3 · size²).
+
+    `test_units` are the groups of the test images, or without groups their numbers in the set.
+    """
 
     train: NDArray[np.uint8]
     train_labels: NDArray[np.float64]
     train_groups: NDArray[np.int64] | None
     test: NDArray[np.uint8]
     test_labels: NDArray[np.float64]
+    test_units: NDArray[np.int64]
 
     @property
     def size(self) -> int:
@@ -106,4 +115,11 @@ def load_image_split(problem: str, resplit: int) -> ImageSplit:
         assert images.groups is not None
         train, test = split_by_group(images.labels, images.groups, TEST_SHARE, seed=resplit)
     groups = None if images.groups is None else images.groups[train]
-    return ImageSplit(images.pixels[train], images.labels[train], groups, images.pixels[test], images.labels[test])
+    return ImageSplit(
+        images.pixels[train],
+        images.labels[train],
+        groups,
+        images.pixels[test],
+        images.labels[test],
+        test if images.groups is None else images.groups[test],
+    )

@@ -63,7 +63,7 @@ PROBLEMS: Mapping[str, Problem] = {
 class MoleculeSplit:
     """Training and test molecules that RDKit can read: Morgan counts (n, 2048), labels and SMILES.
 
-    `test_rows` are the rows of the test molecules in the file of the set.
+    `test_units` are the rows of the test molecules in the file of the set.
     """
 
     train: Any
@@ -72,7 +72,7 @@ class MoleculeSplit:
     test: Any
     test_labels: NDArray[np.float64]
     test_smiles: list[str]
-    test_rows: NDArray[np.int64]
+    test_units: NDArray[np.int64]
 
 
 def load_molecule_split(problem: str, resplit: int) -> MoleculeSplit:

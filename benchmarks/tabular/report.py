@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from apmax.validation import plural
 from benchmarks.tabular.tables import RESPLITS
 
 _Line = Mapping[str, Any]
@@ -98,11 +99,11 @@ def sources(lines: Sequence[_Line]) -> str:
     commits = ", ".join(sorted({line["commit"] for line in lines}))
     versions = sorted({f"{name} {number}" for line in lines for name, number in line["versions"].items()})
     splits = len({(line["table"], line["resplit"]) for line in lines})
-    return f"{splits} splits. Commits: {commits}. Versions: {', '.join(versions)}."
+    return f"{plural(splits, 'split')}. Commits: {commits}. Versions: {', '.join(versions)}."
 
 
 def ap_table(means: Mapping[str, Mapping[str, float]], methods: Sequence[str], tables: Sequence[str]) -> str:
-    """Return means by table (rows) and method (columns), and their mean over the tables that all methods have."""
+    """Return means by table (rows) and method (columns), and their mean over the tables that all have."""
     names = [method.removeprefix("member ") for method in methods]
     rows = [["table", *names]]
     for table in tables:
@@ -111,7 +112,7 @@ def ap_table(means: Mapping[str, Mapping[str, float]], methods: Sequence[str], t
             best = max(round(value, 3) for value in found if value is not None)
             rows.append([table, *(_cell(value, best) for value in found)])
     shared = [table for table in tables if all(table in means[method] for method in methods)]
-    if shared:
+    if len(shared) > 1:
         average = [float(np.mean([means[method][table] for table in shared])) for method in methods]
         rows.append([f"**mean of {len(shared)}**", *(_cell(value, round(max(average), 3)) for value in average)])
     return markdown_table(rows)

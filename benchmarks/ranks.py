@@ -1,28 +1,41 @@
-"""Ranks of test molecules by every method, and average precision of resampled molecules."""
+"""Ranks of test rows by every method, and average precision of resampled rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-from benchmarks.molecular.problems import MoleculeSplit
 
 _CHUNK = 100
 """Resamples that are counted at a time: a bound on memory."""
 
 Ranks = Mapping[str, NDArray[Any]]
-"""Of a split: rows ("molecules") and "labels" of test molecules, and ranks by method; equal scores share one."""
+"""Of a split: "units" and "labels" of its test rows, and ranks by method; equal scores share one.
+
+Rows of one unit (a molecule, or a lesion with several images) have one label and are resampled together.
+"""
 
 
-def save_ranks(path: Path, split: MoleculeSplit, method: str, scores: NDArray[np.float64]) -> None:
+class TestRows(Protocol):
+    """The test rows of a split."""
+
+    @property
+    def test_units(self) -> NDArray[np.int64]:
+        """The unit of each row, the same number in all splits of a problem."""
+
+    @property
+    def test_labels(self) -> NDArray[np.float64]:
+        """The label of each row."""
+
+
+def save_ranks(path: Path, split: TestRows, method: str, scores: NDArray[np.float64]) -> None:
     """Add the ranks of a method to the file of its split."""
     found = dict(read_ranks(path)) if path.exists() else {}
     levels = np.unique(scores, return_inverse=True)[1].ravel()
-    found |= {"molecules": split.test_rows.astype(np.int32), "labels": split.test_labels.astype(np.uint8)}
+    found |= {"units": split.test_units.astype(np.int32), "labels": split.test_labels.astype(np.uint8)}
     found[method] = levels.astype(np.min_scalar_type(len(levels)))
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"unfinished-{path.name}")
@@ -41,13 +54,13 @@ def resampled_means(
 ) -> dict[str, NDArray[np.float64]]:
     """Return for each method the mean average precision over splits of every resample, (resamples,).
 
-    A resample draws positives and negatives of the problem with replacement, each class from all molecules that are in
-    the test part of some split. All splits and methods share it: a molecule counts as often in each. So splits may
-    share some molecules or, as seeds do, all. A split without a positive in a resample takes no part in its mean.
+    A resample draws positive and negative units of the problem with replacement, each class from all that are in the
+    test part of some split. All splits and methods share it: a unit counts as often in each. So splits may share some
+    units or, as seeds do, all. A split without a positive in a resample takes no part in its mean.
     """
     every, labels = _distinct(splits)
     generator = np.random.default_rng(seed)
-    places = [np.searchsorted(every, split["molecules"]) for split in splits]
+    places = [np.searchsorted(every, split["units"]) for split in splits]
     values: dict[str, list[NDArray[np.float64]]] = {method: [] for method in methods}
     for start in range(0, resamples, _CHUNK):
         size = min(_CHUNK, resamples - start)
@@ -65,8 +78,8 @@ def resampled_means(
 
 
 def _distinct(splits: Sequence[Ranks]) -> tuple[NDArray[Any], NDArray[Any]]:
-    molecules, first = np.unique(np.concatenate([split["molecules"] for split in splits]), return_index=True)
-    return molecules, np.concatenate([split["labels"] for split in splits])[first]
+    units, first = np.unique(np.concatenate([split["units"] for split in splits]), return_index=True)
+    return units, np.concatenate([split["labels"] for split in splits])[first]
 
 
 def _average_precision(counts: NDArray[np.float64], labels: NDArray[Any], ranks: NDArray[Any]) -> NDArray[np.float64]:

@@ -1,0 +1,15 @@
+"""What the report on images says about its problems."""
+
+from __future__ import annotations
+
+from benchmarks.imaging.problems import PROBLEMS
+from benchmarks.problem_report import ProblemPage
+
+IMAGE_PAGE = ProblemPage(
+    "images",
+    PROBLEMS,
+    introduction="""\
+`cifar10` and `ham10000_df` have one split and one seed; `ham10000_df_resplit` has the images of `ham10000_df` in five
+other splits. The settings of committees of images were chosen on 8×8 digits.""",
+    resampling="The images of a lesion are drawn together, and all splits and methods share a resample.",
+)
