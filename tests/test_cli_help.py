@@ -115,3 +115,17 @@ def test_every_flag_of_the_translation_exists(capsys):
         run(command, "--help")
         shown += capsys.readouterr().out
     assert [flag for flag in FLAGS.values() if flag not in shown] == []
+
+
+@pytest.mark.parametrize("command", ["train", "tune"])
+def test_settings_of_a_network_are_for_a_job_that_an_example_makes(command):
+    lines = re.findall(r"^(apmax .+)$", main.sys.modules[main.COMMANDS[command].__module__].EXAMPLES, re.MULTILINE)
+    made = {}
+    for line in lines:
+        words = line.split()
+        made.setdefault(words[words.index("--out") + 1], words)
+    jobs = [line.split()[2].removesuffix("/run.toml") for line in lines if "/run.toml --" in line]
+    assert jobs
+    for folder in jobs:
+        words = made[folder]
+        assert words[1] == "tune" or "--model" in words or words[2] == "tuned/run.toml", folder

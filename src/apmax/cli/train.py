@@ -34,7 +34,7 @@ apmax train clients.csv --target churn --model mlp --out runs/network
 
 apmax train clients.csv --target churn --loss ce --ensemble 4 --set model.hidden=\\[128,64] --out runs/ce
 
-apmax train runs/churn/run.toml --out runs/again --set stages.1.lr=1e-4
+apmax train runs/network/run.toml --out runs/again --set stages.1.lr=1e-4
 
 apmax train clients.csv --target churn --out runs/churn --resume
 
@@ -165,6 +165,7 @@ def train_command(
         raise typer.BadParameter("--quiet and --verbose exclude each other")
     overrides = options.overrides(num_pos=num_pos, lr=lr, ensemble=ensemble, head=head, devices=devices)
     job = options.job_table(test=test, test_share=test_share)
+    committee_file = options.data if "committee" in job else None
     limit = parse_duration(time_limit)
     committee = {
         "effort": effort,
@@ -177,7 +178,7 @@ def train_command(
     given = {name: value for name, value in committee.items() if value is not None}
     if given:
         job["committee"] = {**job.get("committee", {}), **given}
-    plan = workflows.plan_training(job, overrides, options.folders)
+    plan = workflows.plan_training(job, overrides, options.folders, committee_file=committee_file)
     _console.set_threads(workflows.DATA_TYPES[plan.data.kind])
     notes = _console.Notes(quiet=quiet)
     result = workflows.train_job(

@@ -26,7 +26,7 @@ apmax tune clients.csv --target churn --loss focal --processes 2 --timeout 600 -
 
 apmax tune molecules.csv --smiles smiles --target active --split scaffold --out tuned
 
-apmax tune runs/churn/run.toml --space stages.1.lr=1e-4,3e-4,1e-3 --space model.dropout=0,0.3 --out tuned"""
+apmax tune runs/tuned/run.toml --space stages.1.lr=1e-4,3e-4,1e-3 --space model.dropout=0,0.3 --out finer"""
 
 SEARCH = "Search"
 SHOWN_TRIALS = 8
@@ -69,11 +69,14 @@ def tune_command(
     from apmax import workflows
     from apmax.cli import _console
     from apmax.workflows import tuning
+    from apmax.workflows.job import require_network
     from apmax.workflows.prepare import prepare_data
     from apmax.workflows.training import check_model
 
     searched = tuning.parse_space(space) if space else None
-    job = workflows.plan_job(options.job_table(), options.overrides(), options.folders)
+    table, overrides = options.job_table(), options.overrides()
+    require_network(table, "tune", options.data, overrides)
+    job = workflows.plan_job(table, overrides, options.folders)
     check_model(job)
     data_type = workflows.DATA_TYPES[job.data.kind]
     _console.set_threads(data_type)

@@ -154,7 +154,11 @@ class JobPlan:
 
 
 def plan_training(
-    table: Mapping[str, Any], overrides: Overrides | None = None, folders: Sequence[Path] = ()
+    table: Mapping[str, Any],
+    overrides: Overrides | None = None,
+    folders: Sequence[Path] = (),
+    *,
+    committee_file: str | None = None,
 ) -> CommitteeJob | JobPlan:
     """Return the job of a committee, which is the default, or the plan of one network.
 
@@ -164,6 +168,7 @@ def plan_training(
         table: The job as plain tables: [data] and [committee], or [data], [model] and the fields of a run.
         overrides: Settings that replace them.
         folders: Folders in which files that are not in the current one are looked for.
+        committee_file: The file that [committee] was read from, for the message where settings of a network are given.
 
     Raises:
         ValueError: An unknown key, a value out of range, or settings of a committee and of a network.
@@ -175,7 +180,9 @@ def plan_training(
     given = _sub_table(table, "committee")
     network = _network_settings(table, overrides, data_type)
     if given and network:
-        raise ValueError(f"{next(iter(given))} and {network[0]} exclude each other: {network[0]} is of one network")
+        if committee_file is not None:
+            require_network(table, network[0], committee_file, overrides)
+        raise ValueError(f"{next(iter(given))} and {network[0]} exclude each other: the latter is for one network")
     if network:
         return plan_job(table, overrides, folders)
     if overrides.seed is not None:
@@ -198,6 +205,29 @@ def plan_training(
         raise ValueError(f"split: the folds of a committee are stratified; 'random' is for one network (model={model})")
     return CommitteeJob(
         _with_found_files(data_type.for_committee(config.effort, config.members).config, folders), config
+    )
+
+
+def require_network(table: Mapping[str, Any], what: str, file: str, overrides: Overrides | None = None) -> None:
+    """Raise if a job is that of a committee.
+
+    Args:
+        table: The job as plain tables.
+        what: The setting or command that is for one network.
+        file: The file of the job.
+        overrides: Settings that replace those of the table.
+
+    Raises:
+        ValueError: The table has a committee; the message names its data, from which one network can be trained.
+    """
+    if "committee" not in table:
+        return
+    overrides = Overrides() if overrides is None else overrides
+    data = read_data_config(table, overrides)
+    model = _model_table(table, overrides).get("name", next(iter(DATA_TYPES[data.kind].models)))
+    raise ValueError(
+        f"{what} is for one network, and {file} is the job of a committee: name its data, {data.train}, "
+        f"and a network (model={model}) instead"
     )
 
 
@@ -271,6 +301,7 @@ def plan_job(table: Mapping[str, Any], overrides: Overrides | None = None, folde
     [('ce', 51, 0.003), ('ap + ce', 2, 0.001)]
     """
     overrides = Overrides() if overrides is None else overrides
+    require_network(table, "plan_job", "this table", overrides)
     data = _with_found_files(read_data_config(table, overrides, folders), folders)
     data_type = data_type_of(data)
     model_table = _model_table(table, overrides)
