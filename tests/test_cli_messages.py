@@ -53,3 +53,67 @@ class TestJobOfACommittee:
         data = [committee / "train.csv", "--target", "bought", "--effort", "quick"]
         shown = error_of(capsys, "train", *data, "--set", "stages.1.lr=1e-4", "--out", tmp_path / "r")
         assert "--effort and --set exclude each other: the latter is for one network" in shown
+
+
+class TestOwnNetwork:
+    @pytest.fixture
+    def own_module(self, tmp_path, monkeypatch):
+        """Go to a folder with a module of networks."""
+        code = "import torch\n\n\ndef build(sizes):\n    return torch.nn.Linear(len(sizes), 1)\n"
+        (tmp_path / "networks_of_messages.py").write_text(code)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.syspath_prepend(str(tmp_path))
+
+    @pytest.mark.usefixtures("own_module")
+    def test_hint_after_its_training_can_be_followed(self, committee, tmp_path, capsys):
+        own = ["--model", "networks_of_messages:build", "--loss", "ce", "--epochs", 1]
+        data = [committee / "train.csv", "--target", "bought"]
+        assert run("train", *data, *own, "--no-report", "--out", "r") == 0
+        hint = capsys.readouterr().out.splitlines()[-1]
+        assert hint.endswith("apmax predict r DATA --model networks_of_messages:build --sort --out ranked.csv")
+        words = hint.split("apmax ")[1].split()
+        assert run(*[committee / "train.csv" if word == "DATA" else word for word in words]) == 0
+        assert (tmp_path / "ranked.csv").exists()
+
+
+class TestShareOfHeldOutRows:
+    @pytest.mark.parametrize("rule", [["--top", 15], ["--cost", "1:5", "--budget", 15]])
+    def test_number_of_rows_without_rows_is_warned_of(self, committee, capsys, rule):
+        held_out = 60
+        assert run("decide", committee / "run", *rule) == 0
+        shown = capsys.readouterr().err
+        assert f"{rule[-2]} takes at most 15 of the {held_out} cross-fitted rows: 25 % of any file" in shown
+        assert "give --rows N" in shown
+        assert "predict --top 15" in shown
+        assert run("decide", committee / "run", *rule, "--rows", held_out) == 0
+        assert capsys.readouterr().err == ""
+
+    def test_help_says_what_the_number_is_of(self, capsys):
+        assert run("decide", "--help") == 0
+        shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+        assert "At most K of --rows rows are taken (without --rows: of the held-out rows)" in shown
+
+
+class TestFileWithoutRows:
+    @pytest.fixture
+    def header(self, committee, tmp_path):
+        """A csv with the names of the columns only."""
+        file = tmp_path / "none.csv"
+        file.write_text((committee / "train.csv").read_text().splitlines()[0] + "\n")
+        return file
+
+    @pytest.mark.parametrize("option", [[], ["--sort"]])
+    def test_predictions_of_it_are_warned_of(self, committee, header, tmp_path, capsys, option):
+        assert run("predict", committee / "run", header, *option, "--out", tmp_path / "o.csv") == 0
+        assert f"warning: {header} has no rows" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [("rep.pdf", "got rep.pdf; print the page in a browser to get a PDF\n"), ("page.txt", "got page.txt\n")],
+)
+def test_report_is_only_written_as_html(committee, tmp_path, monkeypatch, capsys, name, remedy):
+    monkeypatch.chdir(tmp_path)
+    shown = error_of(capsys, "report", committee / "run", "--out", name)
+    assert f"--out must end in .html, {remedy}" in shown
+    assert list(tmp_path.iterdir()) == []

@@ -213,7 +213,9 @@ class TestBackbone:
         images = image_committee[0]
         own = "own_backbones:Small"
         assert run("train", images, "--target", "target", "--backbone", own, "--effort", "quick", "--out", "r") == 0
-        assert f"networks are {own}" in capsys.readouterr().out
+        shown = capsys.readouterr().out
+        assert f"networks are {own}" in shown
+        assert f"apmax predict r DATA --model {own} --sort --out ranked.csv" in shown
         assert run("predict", "r", images, "--out", "s.csv") == 1
         assert f"--model {own}" in capsys.readouterr().err
         assert run("predict", "r", images, "--model", own, "--out", "s.csv") == 0

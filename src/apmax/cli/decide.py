@@ -43,7 +43,13 @@ def decide_command(
         typer.Option(metavar="R", help="At least this share of the positives is taken.", rich_help_panel=_RULE),
     ] = None,
     top: Annotated[
-        int | None, typer.Option(min=1, metavar="K", help="At most so many rows are taken.", rich_help_panel=_RULE)
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="K",
+            help="At most K of --rows rows are taken (without --rows: of the held-out rows).",
+            rich_help_panel=_RULE,
+        ),
     ] = None,
     cost: Annotated[
         str | None,
@@ -52,7 +58,12 @@ def decide_command(
         ),
     ] = None,
     budget: Annotated[
-        int | None, typer.Option(min=1, metavar="K", help="With --cost: take at most so many rows.")
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="K",
+            help="With --cost: take at most K of --rows rows (without --rows: of the held-out rows).",
+        ),
     ] = None,
     guarantee: Annotated[
         bool,
@@ -65,7 +76,12 @@ def decide_command(
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Number of rows that are looked at, a day say.", rich_help_panel=_USE),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Number of rows that are looked at, a day say; --top and --budget are of these.",
+            rich_help_panel=_USE,
+        ),
     ] = None,
     target: Annotated[str | None, typer.Option(metavar="NAME", help="Which of several targets.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -91,6 +107,11 @@ def decide_command(
         confidence=confidence,
         guarantee=guarantee,
     )
+    limits = {"--top": top, "--budget": budget}
+    if rows is None:
+        _console.show_warnings(
+            [_share_warning(name, limit, result) for name, limit in limits.items() if limit is not None]
+        )
     if as_json:
         from apmax.train import nan_to_none
 
@@ -123,6 +144,15 @@ def _parse_costs(text: str) -> tuple[float, float]:
     except ValueError:
         raise typer.BadParameter(f"--cost is written FP:FN, such as 1:20, got {text!r}") from None
     return first, second
+
+
+def _share_warning(name: str, limit: int, result: FolderDecision) -> str:
+    """Return the warning that a number of held-out rows is a share of every other file."""
+    share = 100 * limit / result.rows
+    return (
+        f"{name} takes at most {limit:,} of the {result.rows:,} {result.part} rows: {share:.3g} % of any "
+        f"file; give --rows N, the number of rows that are looked at, or use predict --top {limit}"
+    )
 
 
 def _sentence(decision: Decision) -> str:

@@ -82,7 +82,8 @@ def predict_command(
         on_error=on_error,
         contact_sheet=contact_sheet,
     )
-    _console.show_warnings([*workflows.ignored_files_warning(source), *report.lines()])
+    none = [] if report.rows else [f"{data} has no rows: {out} has only the names of its columns"]
+    _console.show_warnings([*none, *workflows.ignored_files_warning(source), *report.lines()])
     unreadable = len(report.unreadable_rows)
     rows = report.rows - unreadable
     rows = rows if top is None else min(top, rows)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from apmax.cli._console import Notes
     from apmax.workflows import JobResult
 
+ENDINGS = (".html", ".htm")
 EXAMPLES = """[bold]Examples[/]
 
 apmax report runs/churn
@@ -55,6 +56,10 @@ def report_command(
     It has the verdict, AP against no skill and each member, precision–recall curves, a threshold explorer, calibration,
     scores by class, learning curves, what drives the ranking, examples, subgroups, warnings and the configuration.
     """
+    if out is not None and out.suffix.lower() not in ENDINGS:
+        remedy = "; print the page in a browser to get a PDF" if out.suffix.lower() == ".pdf" else ""
+        raise ValueError(f"out must end in .html, got {out}{remedy}")
+
     from apmax import report
     from apmax.cli import _console
 

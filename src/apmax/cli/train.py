@@ -195,4 +195,6 @@ def train_command(
             console.print(f"Report: {page}", soft_wrap=True)
         targets = plan.data.targets
         sorting = f"--by {targets[0]} --sort" if len(targets) > 1 else "--sort"
-        console.print(f"To rank new rows: apmax predict {out} DATA {sorting} --out ranked.csv", soft_wrap=True)
+        network = plan.own_network
+        own = "" if network is None else f" --model {network}"
+        console.print(f"To rank new rows: apmax predict {out} DATA{own} {sorting} --out ranked.csv", soft_wrap=True)

@@ -107,6 +107,12 @@ class CommitteeJob:
     data: DataConfig
     committee: CommitteeConfig
 
+    @property
+    def own_network(self) -> str | None:
+        """The user's own network, written "package.module:callable", or None: to load the model, it is named again."""
+        backbone = self.committee.backbone
+        return backbone if backbone is not None and is_import_path(backbone) else None
+
 
 @dataclass(frozen=True)
 class JobPlan:
@@ -127,6 +133,11 @@ class JobPlan:
     overrides: Overrides
     seed: int
     names_model: bool = True
+
+    @property
+    def own_network(self) -> str | None:
+        """The user's own network, as in `CommitteeJob`."""
+        return self.model.name if is_import_path(self.model.name) else None
 
     def resolve(self, data: DataConfig, *, rows: int, positives: int, settings: Mapping[str, Any] | None = None) -> Job:
         """Return the job for a training set of that size.
