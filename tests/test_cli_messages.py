@@ -107,6 +107,17 @@ class TestFileWithoutRows:
         assert run("predict", committee / "run", header, *option, "--out", tmp_path / "o.csv") == 0
         assert f"warning: {header} has no rows" in capsys.readouterr().err
 
+    @pytest.mark.parametrize("model", [[], ["--model", "mlp"]])
+    def test_nothing_is_trained_on_it(self, header, tmp_path, capsys, model):
+        shown = error_of(capsys, "train", header, "--target", "bought", *model, "--out", tmp_path / "r")
+        assert shown == f"apmax: {header} has no rows\n"
+        assert not (tmp_path / "r").exists()
+
+    @pytest.mark.parametrize("option", ["--test", "--valid"])
+    def test_it_is_named_with_its_option(self, committee, header, tmp_path, capsys, option):
+        data = [committee / "train.csv", "--target", "bought", option, header]
+        assert error_of(capsys, "train", *data, "--out", tmp_path / "r") == f"apmax: {option}: {header} has no rows\n"
+
 
 @pytest.mark.parametrize(
     ("name", "remedy"),
@@ -117,3 +128,16 @@ def test_report_is_only_written_as_html(committee, tmp_path, monkeypatch, capsys
     shown = error_of(capsys, "report", committee / "run", "--out", name)
     assert f"--out must end in .html, {remedy}" in shown
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("positive", [[], ["--positive", "2"]])
+def test_target_of_three_values_names_the_remedy(tmp_path, capsys, positive):
+    rows = [{"x": k, "y": k % 3, "many": k % 40, "same": 1, "empty": ""} for k in range(90)]
+    data = [write_csv(tmp_path / "a.csv", rows), "--target"]
+    shown = error_of(capsys, "train", *data, "y", *positive, "--out", tmp_path / "r")
+    assert "--target 'y' must have two different values, got '0' (30 rows), '1' (30 rows), '2' (30 rows): " in shown
+    assert "make a column of 0 and 1 first (--positive VALUE names one of two values, and merges none)" in shown
+    shown = error_of(capsys, "train", *data, "many", *positive, "--out", tmp_path / "r")
+    assert "such as 1 for numbers above a threshold (--positive VALUE" in shown
+    assert "add rows of the other class" in error_of(capsys, "train", *data, "same", "--out", tmp_path / "r")
+    assert "the column is empty" in error_of(capsys, "train", *data, "empty", "--out", tmp_path / "r")

@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("rdkit")
 
+from apmax.cli._console import keywords_to_flags
 from apmax.data import UnreadableRow
 from apmax.data.molecules import building, scaffolds
 from apmax.data.molecules.building import build_chunk, build_chunks, featurise_all, molecule_cache_key, ordered
@@ -281,3 +282,10 @@ def test_scaffold_of_a_very_large_molecule_is_the_molecule_itself():
     assert scaffolds([chain, ring, "c1ccccc1" + "C" * 4000]) == ["", ring, ring]
     assert time.perf_counter() - started < 10
     assert scaffolds(["C" * 400 + "c1ccccc1"]) == ["c1ccccc1"]
+
+
+def test_kept_duplicates_are_listed_with_the_remedy(tmp_path):
+    (tmp_path / "a.csv").write_text(DUPLICATED)
+    _, report = read_molecules(tmp_path / "a.csv", targets=["a"], cache=tmp_path)
+    (line,) = (line for line in report.lines() if "occur more than once" in line)
+    assert keywords_to_flags(line).endswith("rows 4, 5 (--duplicates join or --duplicates drop makes one row of each)")

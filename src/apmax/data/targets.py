@@ -28,6 +28,8 @@ KNOWN_PAIRS = (
     ("inactive", "active"),
 )
 """Pairs of values (negative, positive), in any case, for which the positive need not be named."""
+_SHOWN = 6
+"""Values that a message lists."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,9 @@ class Target:
         counts.pop(None, None)
         found = _list_counts(counts)
         if len(counts) != 2:
-            raise ValueError(f"target {name!r} must have two different values, got {found or 'none'}")
+            raise ValueError(
+                f"target {name!r} must have two different values, got {found or 'none'}: {_remedy(counts)}"
+            )
         if positive is not None:
             chosen = _class_names(pa.array([positive]))[0].as_py()
             if chosen not in counts:
@@ -173,7 +177,19 @@ def _class_names(column: Any) -> Any:
     return pc.replace_substring_regex(text, r"^([+-]?\d+)\.0*$", r"\1")
 
 
+def _remedy(counts: Mapping[str, int]) -> str:
+    """Return what to do about a column that has not two values."""
+    if not counts:
+        return "the column is empty"
+    if len(counts) == 1:
+        return "add rows of the other class"
+    first = "make a column of 0 and 1 first"
+    if len(counts) > _SHOWN and not parsing.numbers(pa.array(list(counts)))[1]:
+        first += ", such as 1 for numbers above a threshold"
+    return f"{first} (positive=... names one of two values, and merges none)"
+
+
 def _list_counts(counts: dict[str, int]) -> str:
     ordered = sorted(counts.items(), key=lambda each: -each[1])
-    text = ", ".join(f"{value!r} ({count} rows)" for value, count in ordered[:6])
-    return text if len(counts) <= 6 else f"{text}, … ({len(counts)} different values)"
+    text = ", ".join(f"{value!r} ({count} rows)" for value, count in ordered[:_SHOWN])
+    return text if len(counts) <= _SHOWN else f"{text}, … ({len(counts)} different values)"

@@ -49,17 +49,20 @@ def read_job_files(config: DataConfig) -> JobFiles:
     """Read the files of a job.
 
     Raises:
-        ValueError: A missing column, a target without two values, a file without positives or negatives, a bad weight.
+        ValueError: A missing column, no rows, a target without two values, a file without positives or negatives, a bad
+            weight.
     """
     data_type = data_type_of(config)
     sources = _open_sources(data_type)
-    table = sources["train"].read()
+    table = _read_table("train", sources["train"])
     data_type = data_type.complete(table, sources["train"])
     config = data_type.config
     targets = Targets.fit(config.targets, table, positive=config.positive)
     parts = {
         name: _with_weight(
-            data_type.read_rows(source, targets, table if name == "train" else None), source, config.weight
+            data_type.read_rows(source, targets, table if name == "train" else _read_table(name, source)),
+            source,
+            config.weight,
         )
         for name, source in sources.items()
     }
@@ -69,6 +72,18 @@ def read_job_files(config: DataConfig) -> JobFiles:
     if "test" in parts and not parts["test"].positives:
         raise ValueError(f"test: {sources['test'].path} has no positive row: AP is undefined")
     return JobFiles(data_type, targets, sources, parts)
+
+
+def _read_table(name: str, source: RowSource) -> Any:
+    """Return the rows of one of the files as a `pyarrow.Table`.
+
+    Raises:
+        ValueError: There are none.
+    """
+    table = source.read()
+    if not table.num_rows:
+        raise ValueError(f"{'' if name == 'train' else f'{name}: '}{source.path} has no rows")
+    return table
 
 
 def _with_weight(rows: LabelledRows, source: RowSource, column: str | None) -> LabelledRows:

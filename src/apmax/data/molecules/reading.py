@@ -68,14 +68,15 @@ class MoleculeReport:
             found.append(f"{self.reduced:,} of {self.total:,} molecules have several fragments: the largest is taken")
         repeated, contradictory = _HANDLING[self.handling]
         removed = f" ({self.removed:,} rows fewer)" if self.handling != "keep" else ""
-        for groups, what in (
-            (self.duplicates, f"molecules occur more than once{repeated}{removed}"),
-            (self.conflicts, contradictory),
+        remedy = " (duplicates='join' or duplicates='drop' makes one row of each)" if self.handling == "keep" else ""
+        for groups, what, hint in (
+            (self.duplicates, f"molecules occur more than once{repeated}{removed}", remedy),
+            (self.conflicts, contradictory, ""),
         ):
             if groups:
                 shown = "; ".join("rows " + ", ".join(map(str, group[:most])) for group in groups[:most])
                 more = f"; and {len(groups) - most} more" if len(groups) > most else ""
-                found.append(f"{len(groups)} {what}: {shown}{more}")
+                found.append(f"{len(groups)} {what}: {shown}{more}{hint}")
         return found
 
 
