@@ -127,7 +127,7 @@ def test_search_over_several_targets_is_by_their_mean_ap(molecule_folder, tmp_pa
             ["predict", "TWO", "LIST", "--sort", "--out", "OUT"],
             "--by: there are several targets to sort by, active, toxic: choose one",
         ),
-        (["predict", "ONE", "LIST", "--by", "active", "--out", "OUT"], "it needs sort or top"),
+        (["predict", "ONE", "LIST", "--by", "active", "--out", "OUT"], "it needs --sort or --top K"),
         (
             ["predict", "ONE", "CSV", "--out", "OUT"],
             "has no column 'smiles'; its columns are 'id', 'SMI'",

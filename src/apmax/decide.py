@@ -163,15 +163,16 @@ def choose_threshold(
     """
     rules = {"precision": precision, "recall": recall, "top": top, "cost": cost}
     given = [name for name, value in rules.items() if value is not None]
+    if budget is not None and cost is None:
+        raise ValueError("budget needs cost=(FP, FN): without costs, top=K takes so many rows")
     if len(given) != 1:
-        raise ValueError(f"give exactly one of precision, recall, top and cost; got {' and '.join(given) or 'none'}")
+        found = " and ".join(f"{name}={rules[name]}" for name in given) or "none"
+        raise ValueError(f"give exactly one of precision=P, recall=R, top=K and cost=(FP, FN); got {found}")
     rule = given[0]
     if guarantee and rule not in ("precision", "recall"):
-        raise ValueError(f"guarantee is for precision or recall, got {rule}")
-    if budget is not None and rule != "cost":
-        raise ValueError("budget needs cost: without costs, top takes so many rows")
+        raise ValueError(f"guarantee needs precision=P or recall=R, got {rule}={rules[rule]}")
     if rows is not None and top is None and budget is None:
-        raise ValueError("rows needs top or budget: it is the number of rows that these are taken from")
+        raise ValueError("rows needs top=K or budget=K: it is the number of rows that these are taken from")
     cuts = _count(scores, labels, sample_weight, prevalence, confidence)
     if precision is not None:
         wanted = validation.interval("precision", precision, 0, 1, closed="right")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 _SAME_NAME = """
     against augment backbone batch_size budget by confidence contact_sheet cost data devices duplicates effort ending
     ensemble epochs frozen group guarantee head kind largest_fragment loss lr member model name num_pos on_error out
-    path positive precision pretrained prevalence probability recall resume root seed share size smiles space split
-    stem target test test_share time time_limit top valid weight width
+    path positive precision pretrained prevalence probability recall resume root rows seed share size smiles sort space
+    split stem target test test_share time time_limit top valid weight width
 """
 FLAGS = {
     **{name: f"--{name.replace('_', '-')}" for name in _SAME_NAME.split()},
@@ -34,9 +35,9 @@ FLAGS = {
 """Command-line flags by the argument of the library that they set."""
 
 _NAMES = "|".join(sorted(FLAGS, key=len, reverse=True))
-_FIRST_WORD = re.compile(rf"^({_NAMES})(?=:| (?:must|is|are|was|has|have|and|names|mirrors|\d|'))")
+_FIRST_WORD = re.compile(rf"^({_NAMES})(?=:| (?:must|is|are|was|has|have|and|names|needs|mirrors|\d|'))")
 _EXCLUSIVE = re.compile(rf"\b({_NAMES})\b(?= and |.* exclude each other)")
-_KEYWORD = re.compile(rf"(?<!['\w.])({_NAMES})=(\{{[^}}]*\}}|\"[^\"]*\"|'[^']*'|\.\.\.|[^\s,;:()]+)")
+_KEYWORD = re.compile(rf"(?<!['\w.])({_NAMES})=(\{{[^}}]*\}}|\([^)]*\)|\"[^\"]*\"|'[^']*'|\.\.\.|[^\s,;:()]+)")
 
 
 def output() -> Console:
@@ -92,8 +93,10 @@ def error_text(message: str) -> str:
 
 
 def keywords_to_flags(message: str) -> str:
-    """Return a message with flags for the keyword arguments in it.
+    """Return a message with flags for the keyword arguments in it, values quoted as a shell needs it.
 
+    >>> keywords_to_flags("it needs sort=True or top=K; budget needs cost=(FP, FN)")
+    'it needs --sort or --top K; budget needs --cost FP:FN'
     >>> keywords_to_flags("on_error='skip' leaves it out; or columns={'state': 'drop'}, or resume=True")
     '--on-error skip leaves it out; or --column state=drop, or --resume'
     """
@@ -105,8 +108,11 @@ def _keyword_to_flag(found: re.Match[str]) -> str:
     if value in ("True", "..."):
         return flag if value == "True" else f"{flag} VALUE"
     if value.startswith("{"):
-        value = re.sub(r"\s*:\s*", "=", value.strip("{}").replace("'", ""))
-    return f"{flag} {value}"
+        # After the quote of a key only: other colons are part of values, such as module:callable.
+        value = re.sub(r"['\"]\s*:\s*", "=", value.strip("{}")).replace("'", "").replace('"', "")
+    elif value.startswith("("):
+        value = ":".join(part.strip() for part in value.strip("()").split(","))
+    return f"{flag} {shlex.quote(value) if ' ' in value else value}"
 
 
 def metrics_table(parts: Mapping[str, TargetEvaluations]) -> Table:

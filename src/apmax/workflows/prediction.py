@@ -150,7 +150,7 @@ def _target_number(model: SavedModel, by: str | None, *, needed: bool) -> int:
     targets = model.targets.names
     if by is not None:
         if not needed:
-            raise ValueError("by names the target to sort by: it needs sort or top")
+            raise ValueError("by names the target to sort by: it needs sort=True or top=K")
         return targets.index(validation.choice("by", by, targets))
     if needed and len(targets) > 1:
         raise ValueError(f"by: there are several targets to sort by, {', '.join(targets)}: choose one")
