@@ -141,3 +141,71 @@ def test_target_of_three_values_names_the_remedy(tmp_path, capsys, positive):
     assert "such as 1 for numbers above a threshold (--positive VALUE" in shown
     assert "add rows of the other class" in error_of(capsys, "train", *data, "same", "--out", tmp_path / "r")
     assert "the column is empty" in error_of(capsys, "train", *data, "empty", "--out", tmp_path / "r")
+
+
+class TestNamedArgument:
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["--set", "stages.1.lr=abc"], "--set stages.1.lr=abc: lr must be a number, got 'abc'"),
+            (["--set", "seed=1", "--set", "stages.0.epochs=-1"], "--set stages.0.epochs=-1: epochs must be at least 1"),
+            (["--set", "stages.1.loss=fokal"], "--set stages.1.loss=fokal: loss must be one of"),
+            (["--set", "data.share=7"], "--set data.share=7: share must lie in (0, 1), got 7.0"),
+            (["--set", "seed=1", "--loss", "fokal"], "apmax: --loss must be one of"),
+            (["--column", "agee=number"], "apmax: --column: TRAIN has no column 'agee' (did you mean 'age'?)"),
+            (["--column", "Age=drop"], "apmax: --column: TRAIN has no column 'Age' (did you mean 'age'?)"),
+            (["--column", "age=float"], "apmax: --column: the kind of 'age' must be one of number, category, date"),
+            (["--column", "city=number"], "apmax: --column: 'city' is declared as a number, but none of its values"),
+            (["--member", "gine"], "--member: 'gine' is a member for data of kind molecules; these are of kind table"),
+            (["--test", "nope.csv"], "apmax: --test: no such file: nope.csv"),
+            (["--valid", "nope.csv"], "apmax: --valid: no such file: nope.csv"),
+            (["--test", "OTHER"], "apmax: --test: OTHER has no column 'bought'"),
+            (["--test", "OTHER", "--model", "mlp"], "apmax: --test: OTHER has no column 'bought'"),
+        ],
+    )
+    def test_of_a_training(self, committee, tmp_path, capsys, options, message):
+        other = tmp_path / "other.csv"
+        write_csv(other, [{"age": 1, "city": "rome"}])
+        places = {"TRAIN": str(committee / "train.csv"), "OTHER": str(other)}
+        words = [places.get(word, word) for word in options]
+        shown = error_of(
+            capsys, "train", committee / "train.csv", "--target", "bought", *words, "--out", tmp_path / "r"
+        )
+        for name, place in places.items():
+            message = message.replace(name, place)
+        assert message in shown
+        assert shown.count("\n") == 1
+        assert not (tmp_path / "r").exists()
+
+    def test_of_a_job_that_is_missing(self, tmp_path, capsys):
+        file = tmp_path / "nope.toml"
+        assert error_of(capsys, "train", file, "--out", tmp_path / "r") == f"apmax: no such file: {file}\n"
+
+    def test_of_a_search(self, committee, tmp_path, capsys):
+        data = [committee / "train.csv", "--target", "bought", "--space", "stages.1.lr=1e-3,abc"]
+        shown = error_of(capsys, "tune", *data, "--out", tmp_path / "t")
+        assert shown.startswith("apmax: --space stages.1.lr=abc: lr must be a number")
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ([], "give exactly one of --precision P, --recall R, --top K and --cost FP:FN; got none"),
+            (["--recall", 0.5, "--cost", "1:5"], "got --recall 0.5 and --cost 1.0:5.0"),
+            (["--budget", 5], "--budget needs --cost FP:FN: without costs, --top K takes so many rows"),
+            (["--guarantee", "--top", 3], "--guarantee needs --precision P or --recall R, got --top 3"),
+        ],
+    )
+    def test_of_a_decision(self, committee, capsys, options, message):
+        assert message in error_of(capsys, "decide", committee / "run", *options)
+
+    def test_of_a_prediction(self, committee, tmp_path, capsys):
+        words = ["predict", committee / "run", committee / "train.csv", "--by", "bought", "--out", tmp_path / "o.csv"]
+        assert "--by names the target to sort by: it needs --sort or --top K" in error_of(capsys, *words)
+
+    def test_of_molecules_in_another_column(self, molecule_folder, tmp_path, capsys):
+        file = tmp_path / "up.csv"
+        file.write_text("SMILES,n\nCCO,1\nCCN,2\n")
+        shown = error_of(capsys, "predict", molecule_folder / "one", file, "--out", tmp_path / "o.csv")
+        assert f"--smiles: {file} has no column 'smiles' (did you mean 'SMILES'?)" in shown
+        assert "(--smiles SMILES)" in shown
+        assert run("predict", molecule_folder / "one", file, "--smiles", "SMILES", "--out", tmp_path / "o.csv") == 0

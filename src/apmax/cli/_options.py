@@ -265,6 +265,8 @@ class JobOptions:
         """
         from apmax.train import parse_toml
 
+        if self._is_toml and not Path(self.data).exists():
+            raise FileNotFoundError(f"no such file: {self.data}")
         job = parse_toml(Path(self.data).read_text("utf-8")) if self._is_toml else {"data": {"train": self.data}}
         others = {"data", "data_dir", "settings", "column", "target", *MODEL_KEYS, *OVERRIDES}
         data = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in others}

@@ -79,6 +79,20 @@ def describe_unreadable(unreadable: Sequence[UnreadableRow], total: int, noun: s
     return f"{len(unreadable):,} of {total:,} {noun} cannot be read: {shown}{more}"
 
 
+class MissingColumnError(ValueError):
+    """A source has not the column that an argument names.
+
+    Attributes:
+        argument: The argument.
+        text: The message without it.
+        near: The column that may be meant; None if none is similar.
+    """
+
+    def __init__(self, argument: str, text: str, near: str | None) -> None:
+        super().__init__(f"{argument}: {text}")
+        self.argument, self.text, self.near = argument, text, near
+
+
 class RowSource(ABC):
     """Rows with named columns, read on demand as `pyarrow.Table`s.
 
@@ -111,13 +125,19 @@ class RowSource(ABC):
             argument: The argument that names it, for the message.
 
         Raises:
-            ValueError: There is none.
+            MissingColumnError: There is none.
         """
-        if name not in self.columns:
-            near = difflib.get_close_matches(name, self.columns, n=1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            columns = list_names(self.columns)
-            raise ValueError(f"{argument}: {self.path} has no column {name!r}{hint}; its columns are {columns}")
+        self.check_name(name, argument)
+
+    def check_name(self, name: str, argument: str) -> None:
+        """Raise unless there is a column `name`, of whatever type."""
+        if name in self.columns:
+            return
+        same = [column for column in self.columns if column.strip().lower() == name.strip().lower()]
+        near = next(iter(same or difflib.get_close_matches(name, self.columns, n=1)), None)
+        hint = "" if near is None else f" (did you mean {near!r}?)"
+        columns = list_names(self.columns)
+        raise MissingColumnError(argument, f"{self.path} has no column {name!r}{hint}; its columns are {columns}", near)
 
     def unreadable_type(self, name: str) -> str | None:  # noqa: ARG002 - overridden
         """Return the type of a column whose values cannot be read as text, such as "list<int64>"; None of others."""

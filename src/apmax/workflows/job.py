@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from apmax import extras, validation
-from apmax.committee import EFFORTS, MEMBER_NAMES, find_members
+from apmax.committee import EFFORTS, MEMBER_NAMES, MEMBERS_BY_KIND, find_members
 from apmax.data import is_molecule_file
 from apmax.train import (
     RECIPES,
@@ -26,7 +26,7 @@ from apmax.train import (
     write_atomic,
 )
 from apmax.workflows.data_types import DATA_TYPES, DataConfig, DataType, data_type_of, is_import_path
-from apmax.workflows.overrides import Overrides, override_run, set_at_path
+from apmax.workflows.overrides import Overrides, override_run, set_at_path, with_named_setting
 
 LARGEST_SEED = 2**31 - 2**10
 """The largest seed of a committee: LightGBM and scikit-learn take 31 bits, and the number of the fold is added."""
@@ -161,7 +161,12 @@ class JobPlan:
             model = replace(model, options={**data_type.default_options(model.name, positives), **model.options})
         data_type.check_options(model.name, model.options, data_type.find_builder(model.name))
         stages = data_type.default_stages(rows, positives, model.name, pretrained=model.pretrained is not None)
-        return Job(data, model, _build_run(self.run_table, overrides, stages, data_type))
+
+        def build(each: Overrides) -> Run:
+            return _build_run(self.run_table, each, stages, data_type)
+
+        # Further settings are not the user's: who asks for them names them.
+        return Job(data, model, build(overrides) if settings else with_named_setting(build, overrides))
 
 
 def plan_training(
@@ -204,12 +209,13 @@ def plan_training(
     if config.pretrained is not None:
         if not data_type.has_pretrained:
             raise ValueError(f"pretrained is for networks of images; these data are of kind {data.kind}")
-        config = replace(config, pretrained=str(find_file(config.pretrained, folders)))
+        config = replace(config, pretrained=str(find_file(config.pretrained, folders, "pretrained")))
     if config.backbone is not None:
         _check_backbone(config.backbone, data_type)
     if config.frozen:
         data_type = _check_frozen(config, data_type)
     if config.members:
+        _check_members(config, data.kind)
         find_members(config.members, kind=config.member_kind(data.kind))
     if data.split == "random":
         model = next(iter(data_type.models))
@@ -260,6 +266,18 @@ def _check_frozen(config: CommitteeConfig, data_type: DataType[Any]) -> DataType
     return data_type.with_fields(augment="none")
 
 
+def _check_members(config: CommitteeConfig, kind: str) -> None:
+    """Raise for a member of another kind of data; a frozen network's heads are those of tables."""
+    own = MEMBERS_BY_KIND[config.member_kind(kind)]
+    for name in config.members:
+        others = [other for other, table in MEMBERS_BY_KIND.items() if name in table]
+        if name not in own and not config.frozen:
+            raise ValueError(
+                f"members: {name!r} is a member for data of kind {' or '.join(others)}; these are of kind {kind}, "
+                f"which has {', '.join(own)}"
+            )
+
+
 def _check_backbone(backbone: str, data_type: DataType[Any]) -> None:
     """Raise for data without a choice of networks, and for code that cannot be imported."""
     if not data_type.has_pretrained:
@@ -287,7 +305,9 @@ def _network_settings(table: Mapping[str, Any], overrides: Overrides, data_type:
 
 def _with_found_files(data: DataConfig, folders: Sequence[Path]) -> DataConfig:
     found: dict[str, Any] = {
-        name: str(find_file(path, folders)) for name in data.paths if (path := getattr(data, name)) is not None
+        name: str(find_file(path, folders, "" if name == "train" else name))
+        for name in data.paths
+        if (path := getattr(data, name)) is not None
     }
     return replace(data, **found)
 
@@ -313,14 +333,18 @@ def plan_job(table: Mapping[str, Any], overrides: Overrides | None = None, folde
     """
     overrides = Overrides() if overrides is None else overrides
     require_network(table, "plan_job", "this table", overrides)
-    data = _with_found_files(read_data_config(table, overrides, folders), folders)
+    return with_named_setting(lambda each: _plan_job(table, each, folders), overrides)
+
+
+def _plan_job(table: Mapping[str, Any], overrides: Overrides, folders: Sequence[Path]) -> JobPlan:
+    data = _with_found_files(_read_data_config(table, overrides, folders), folders)
     data_type = data_type_of(data)
     model_table = _model_table(table, overrides)
     model = _read_model_config(model_table, data_type)
     if model.pretrained is not None:
         if not data_type.has_pretrained:
             raise ValueError(f"pretrained is for networks of images; these data are of kind {data.kind}")
-        model = replace(model, pretrained=str(find_file(model.pretrained, folders)))
+        model = replace(model, pretrained=str(find_file(model.pretrained, folders, "pretrained")))
     elif overrides.head == "only" and model.name in data_type.models:
         raise ValueError(
             "head: only the last layer would be trained, on a network with random weights; give weights that it begins "
@@ -344,6 +368,10 @@ def read_data_config(
         ValueError: No data or target, an unknown data type, or a key that is unknown or of another data type.
     """
     overrides = Overrides() if overrides is None else overrides
+    return with_named_setting(lambda each: _read_data_config(table, each, folders), overrides)
+
+
+def _read_data_config(table: Mapping[str, Any], overrides: Overrides, folders: Sequence[Path]) -> DataConfig:
     values = _sub_table(table, "data")
     for keys, value in overrides.settings_of("data"):
         set_at_path(values, keys, value)
@@ -370,8 +398,13 @@ def read_data_config(
     return completed
 
 
-def find_file(path: str, folders: Sequence[Path]) -> Path:
+def find_file(path: str, folders: Sequence[Path], argument: str = "") -> Path:
     """Return a file or folder of the current folder, or else of the first of `folders` that has it.
+
+    Args:
+        path: The file or folder.
+        folders: The other folders.
+        argument: The argument that names it, for the message; empty for the data themselves.
 
     Raises:
         FileNotFoundError: None has it.
@@ -380,7 +413,7 @@ def find_file(path: str, folders: Sequence[Path]) -> Path:
         if (folder / path).exists():
             return (folder / path).resolve()
     also = f", nor in {', '.join(map(str, folders))}" if folders else ""
-    raise FileNotFoundError(f"no such file: {path}{also}")
+    raise FileNotFoundError(f"{argument and f'{argument}: '}no such file: {path}{also}")
 
 
 def job_to_table(job: Job | CommitteeJob) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from apmax.data import RowSource, Targets, UnreadableRow, parsing
+from apmax.data.reading import MissingColumnError
 from apmax.workflows.data_types import DataConfig, DataType, LabelledRows, data_type_of
 
 
@@ -131,21 +133,32 @@ def read_weights(
 
 def _open_sources(data_type: DataType[Any]) -> dict[str, RowSource]:
     config = data_type.config
-    sources = {
-        name: data_type.open_source(path)
-        for name in ("train", "valid", "test")
-        if (path := getattr(config, name)) is not None
-    }
-    for source in sources.values():
-        for name in config.targets:
-            source.check_column(name, "target")
+    sources = {}
+    for part in ("train", "valid", "test"):
+        if (path := getattr(config, part)) is not None:
+            with _named_part(part):
+                sources[part] = data_type.open_source(path)
+                for name in config.targets:
+                    sources[part].check_column(name, "target")
+                if config.weight is not None:
+                    sources[part].check_column(config.weight, "weight")
+    for name in getattr(config, "columns", {}):
+        sources["train"].check_name(name, "columns")
     for argument in ("group", "time"):
         if getattr(config, argument) is not None:
             sources["train"].check_column(getattr(config, argument), argument)
-    if config.weight is not None:
-        for source in sources.values():
-            source.check_column(config.weight, "weight")
     return sources
+
+
+@contextmanager
+def _named_part(part: str) -> Iterator[None]:
+    """Let an error about a column that only the other files have name them and not the column's argument."""
+    try:
+        yield
+    except MissingColumnError as error:
+        if part == "train":
+            raise
+        raise ValueError(f"{part}: {error.text}; all files need the columns of the training") from None
 
 
 def _check_classes(rows: LabelledRows, source: RowSource, targets: Targets) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from apmax import validation
 from apmax.losses import LOSSES
@@ -27,6 +27,7 @@ from apmax.train import (
 STAGE_PARTS = {"optimizer": Optimizer, "sampler": Sampler, "schedule": Schedule}
 CROSS_ENTROPY = "ce"
 HEADS = ("exact", "only")
+Built = TypeVar("Built")
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,35 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
             raise ValueError(f"settings must be written PATH=VALUE, such as stages.1.lr=1e-4; got {text!r}")
         settings[path.strip()] = parse_literal(value.strip())
     return settings
+
+
+def with_named_setting(build: Callable[[Overrides], Built], overrides: Overrides) -> Built:
+    """Return what is built by overrides; an error that one of their settings causes begins with that setting.
+
+    A field such as `lr` is set by its path, by an option of its own or in a file: only here is known which it was.
+
+    Raises:
+        ValueError: As `build`, which must read no data: it is called again for each setting after an error.
+        TypeError: As `build`.
+    """
+    try:
+        return build(overrides)
+    except (TypeError, ValueError) as error:
+        for path, value in overrides.settings.items():
+            if _fails_equally(build, dataclasses.replace(overrides, settings={path: value}), error):
+                if _fails_equally(build, dataclasses.replace(overrides, settings={}), error):
+                    break
+                kind = ValueError if isinstance(error, ValueError) else TypeError
+                raise kind(f"settings={{{path!r}: {value!r}}}: {error}") from None
+        raise
+
+
+def _fails_equally(build: Callable[[Overrides], Any], overrides: Overrides, error: Exception) -> bool:
+    try:
+        build(overrides)
+    except (TypeError, ValueError) as other:
+        return str(other) == str(error)
+    return False
 
 
 def override_run(run: Mapping[str, Any], overrides: Overrides) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from torch import nn
 from apmax import extras, validation
 from apmax.committee import Committee
 from apmax.data import Labels, RowSource, Targets
+from apmax.data.reading import MissingColumnError
 from apmax.data.tables import EncodingReport
 from apmax.train import PlattCurve, fit_platt, predict
 from apmax.workflows.data_types import (
@@ -189,7 +190,11 @@ class SavedModel(ABC):
             ValueError: The data type has no such option, or is not read from such a file.
         """
         known = self._check_options(options)
-        source = self.data_type.with_fields(**known).open_source(Path(file))
+        try:
+            source = self.data_type.with_fields(**known).open_source(Path(file))
+        except MissingColumnError as error:
+            remedy = f"{error.argument}={'COLUMN' if error.near is None else repr(error.near)}"
+            raise ValueError(f"{error}; name the right one ({remedy})") from None
         return replace(self, encoder=self.data_type.encoder_for(self.encoder, source, known)), source
 
     def score_chunks(

@@ -122,7 +122,13 @@ class SearchPlan:
             if path.split(".")[0] == "data":
                 raise ValueError(f"space: {path} cannot be searched, all trials have the same data")
             for index in range(len(values)):
-                self.resolve(prepared, {path: index})
+                self._check_value(prepared, path, index)
+
+    def _check_value(self, prepared: PreparedData, path: str, index: int) -> None:
+        try:
+            self.resolve(prepared, {path: index})
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"space={{{path!r}: {self.space[path][index]!r}}}: {error}") from None
 
 
 def open_study(file: Path, *, seed: int = 0) -> Any:

@@ -61,7 +61,7 @@ def column_role(name: str, column: Any, roles: Mapping[str, str]) -> tuple[str, 
     """Return the user's kind of a column, or else the inferred one, and the reason if it is left out."""
     if name not in roles:
         return kind_of(name, column)
-    wanted = validation.choice(f"column {name!r}", roles[name], ROLES)
+    wanted = validation.choice(f"columns: the kind of {name!r}", roles[name], ROLES)
     if wanted == DROP:
         return DROP, "as requested"
     readers = {
@@ -69,7 +69,7 @@ def column_role(name: str, column: Any, roles: Mapping[str, str]) -> tuple[str, 
         "date": lambda: parsing.seconds(column, parsing.column_date_format(column))[0],
     }
     if wanted in readers and np.isnan(readers[wanted]()).all():
-        raise ValueError(f"column {name!r} is declared as a {wanted}, but none of its values can be read as one")
+        raise ValueError(f"columns: {name!r} is declared as a {wanted}, but none of its values can be read as one")
     return wanted, ""
 
 
