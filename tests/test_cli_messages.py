@@ -49,6 +49,14 @@ class TestJobOfACommittee:
         assert "(--model mlp)" in shown
         assert list(tmp_path.iterdir()) == []
 
+    @pytest.mark.parametrize("option", [["--effort", "quick"], ["--member", "gbdt"], ["--time-limit", "1m"]])
+    def test_job_of_a_network_is_none(self, client_folder, tmp_path, capsys, option):
+        file = client_folder / "run" / "run.toml"
+        shown = error_of(capsys, "train", file, *option, "--out", tmp_path / "r")
+        assert f"{option[0]} is for a committee, and {file} is the job of one network: name its data, " in shown
+        assert str(client_folder / "train.csv") in shown
+        assert list(tmp_path.iterdir()) == []
+
     def test_flags_that_exclude_each_other_are_named(self, committee, tmp_path, capsys):
         data = [committee / "train.csv", "--target", "bought", "--effort", "quick"]
         shown = error_of(capsys, "train", *data, "--set", "stages.1.lr=1e-4", "--out", tmp_path / "r")

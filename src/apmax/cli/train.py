@@ -176,6 +176,11 @@ def train_command(
     }
     allow_local_import(backbone)
     given = {name: value for name, value in committee.items() if value is not None}
+    if given and "stage" in job:  # which no option sets: it is of a file
+        raise ValueError(
+            f"{next(iter(given))} is for a committee, and {options.data} is the job of one network: name its data, "
+            f"{job['data'].get('train')}, instead"
+        )
     if given:
         job["committee"] = {**job.get("committee", {}), **given}
     plan = workflows.plan_training(job, overrides, options.folders, committee_file=committee_file)
