@@ -250,3 +250,41 @@ def test_the_command_line_shows_plan_leaderboard_and_verdict(committee, tmp_path
     np.testing.assert_array_equal(
         load_model(tmp_path / "again").score(folder / "test.csv"), load_model(tmp_path / "r").score(folder / "test.csv")
     )
+
+
+def test_a_column_that_is_left_out_is_read_by_no_fold(tmp_path):
+    """Over all rows the whole numbers fill half of their range, as row numbers do; in a fold they do not."""
+    rng = np.random.default_rng(0)
+    code = rng.choice(540, 300, replace=False)
+    rows = [{"x": x, "code": c, "y": int(c > 440)} for x, c in zip(rng.normal(size=300), code.tolist(), strict=True)]
+    facts = []
+    train_job(
+        {
+            "data": {"train": write_csv(tmp_path / "a.csv", rows), "target": "y"},
+            "committee": {"members": ["linear_ce"]},
+        },
+        out=tmp_path / "r",
+        notify=lambda lines, _: facts.extend(lines),
+    )
+    assert "left out: 'code' (a different whole number in every row: an id?)" in facts
+    model = load_model(tmp_path / "r")
+    assert [fold.features.encoder.names for fold in model.committees[0].folds] == [["x"]] * 5
+
+
+@pytest.mark.parametrize("column", ["group", "time"])
+def test_other_groups_or_times_are_not_resumed(column, tmp_path, monkeypatch):
+    """They are no features, but decide which rows a fold holds out."""
+    from apmax.workflows import committee_training
+
+    def job(order):
+        rows = [{**row, column: 2000 + order[k] // 10} for k, row in enumerate(client_rows(200))]
+        data = {"train": write_csv(tmp_path / "a.csv", rows), "target": "bought", column: column}
+        return {"data": data, "committee": {"members": ["linear_ce", "linear"]}}
+
+    monkeypatch.setattr(committee_training, "save_result", interrupted_after(2))
+    with pytest.raises(KeyboardInterrupt):
+        train_job(job(range(200)), out=tmp_path / "r")
+    monkeypatch.setattr(committee_training, "save_result", save_result)
+    with pytest.raises(ValueError, match="other rows, groups or times"):
+        train_job(job(range(199, -1, -1)), out=tmp_path / "r", resume=True)
+    train_job(job(range(200)), out=tmp_path / "r", resume=True)

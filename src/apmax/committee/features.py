@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -135,15 +136,16 @@ class EncodedColumns:
 class TableFeatures:
     """The columns of a `pyarrow.Table`: numbers, categories and dates.
 
+    What a column is, is decided once for all rows: in a fold ids may look like numbers, and dates like those of another
+    format. What is learnt from its values is that of a fold.
+
     Args:
         table: The rows.
-        roles: The kind of some columns by name, as in `TableEncoder.fit`.
-        without: Columns that are not features.
+        encoder: A `TableEncoder` of these rows, or of more; None to fit one.
     """
 
     table: Any
-    roles: Mapping[str, str] = field(default_factory=dict)
-    without: tuple[str, ...] = ()
+    encoder: Any = None
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -154,9 +156,13 @@ class TableFeatures:
 
     def fit(self, rows: RowNumbers, sample_weight: NDArray[np.float64]) -> EncodedColumns:  # noqa: ARG002 - unweighted
         """Return the encoder fitted to these rows."""
+        return EncodedColumns(self._whole.refit(self.take(rows)))
+
+    @cached_property
+    def _whole(self) -> Any:
         from apmax.data.tables import TableEncoder
 
-        return EncodedColumns(TableEncoder.fit(self.take(rows), roles=self.roles, without=self.without))
+        return TableEncoder.fit(self.table) if self.encoder is None else self.encoder
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,7 @@ def train_committee(
         _check_same_job(folder, before, job, fingerprint)
     # Before anything is written: the rows may not allow even one split.
     folds = _shared_folds(prepared, job, plan)
+    targets = _target_rows(prepared, folds, plan, job.committee)
     if notify is not None:
         notify([*prepared.facts, *networks, *plan_lines(plan)], prepared.warnings)
     if before is None:
@@ -88,7 +89,6 @@ def train_committee(
         save_job(folder, job, prepared.encoder, prepared.targets, plan=content.encode(), backbone=weights)
         if prepared.unreadable:
             write_table(folder / "unreadable.csv", unreadable_table(prepared.unreadable))
-    targets = _target_rows(prepared, folds, plan, job.committee)
     committees = [_fit(target, plan, folder, progress=progress) for target in targets]
     return _finish(job, targets, committees, prepared, folder)
 
@@ -163,7 +163,7 @@ class _TargetRows:
 def _all_rows(prepared: CommitteeRows) -> TrainingRows:
     """Return all training rows; of several targets a row is positive if it is for any of them."""
     return TrainingRows(
-        prepared.data_type.committee_features(prepared.rows),
+        prepared.data_type.committee_features(prepared.rows, prepared.encoder),
         one_column(prepared.rows.labels).astype(np.float64),
         prepared.sample_weight,
         groups=prepared.groups,
@@ -196,7 +196,7 @@ def _target_rows(
         places = np.flatnonzero(~np.isnan(labels))
         labelled = replace(prepared.rows.take(places), labels=labels[places])
         rows = TrainingRows(
-            data_type.committee_features(labelled),
+            data_type.committee_features(labelled, prepared.encoder),
             labels[places].astype(np.float64),
             every.sample_weight[places],
             groups=None if every.groups is None else every.groups[places],
@@ -386,7 +386,7 @@ def _check_same_job(folder: Path, before: _Started, job: CommitteeJob, fingerpri
             raise ValueError(f"{name} was {old} in {folder} and is {new} now: resume with the same")
     if before.fingerprint != fingerprint:
         given = job.committee.frozen or job.committee.pretrained is not None
-        what = "other rows, or its network of other weights" if given else "other rows"
+        what = "other rows, groups or times" + (", or its network of other weights" if given else "")
         raise ValueError(f"the training in {folder} was of {what}: their fingerprint differs; resume with the same")
 
 
@@ -396,9 +396,15 @@ def _first_weights(config: CommitteeConfig) -> bytes | None:
 
 
 def _fingerprint(prepared: CommitteeRows, network: bytes | None) -> str:
-    """Return a SHA-256 of inputs, labels and weights of the training rows, and one of a network's given weights."""
+    """Return a SHA-256 of inputs, labels and weights of the training rows, and of what else the fits depend on.
+
+    These are the groups and times that decide the folds, and a network's given weights.
+    """
     rows = prepared.rows
     dataset = next(encode_rows(prepared.encoder, rows.table)).dataset if rows.dataset is None else rows.dataset
     labels, weight = torch.tensor(rows.labels), torch.tensor(prepared.sample_weight)
     digest = data_fingerprint(Data(dataset), (labels, None), (weight, None))
-    return digest if network is None else f"{digest} {hashlib.sha256(network).hexdigest()}"
+    groups = None if prepared.groups is None else np.unique(prepared.groups, return_inverse=True)[1].ravel()
+    more = [array.tobytes() for array in (groups, prepared.times) if array is not None]
+    more += [] if network is None else [network]
+    return " ".join([digest, *(hashlib.sha256(each).hexdigest() for each in more)])

@@ -74,9 +74,9 @@ class TableType(DataType[TableData]):
         with limited_parameters(name, options):
             return build_table_model(name, self.model_input(encoder), prior=prior, **options)
 
-    def committee_features(self, rows: LabelledRows) -> TableFeatures:
+    def committee_features(self, rows: LabelledRows, encoder: TableEncoder) -> TableFeatures:
         """Return the columns of the table."""
-        return TableFeatures(rows.table, roles=self.config.columns, without=self.config.not_features)
+        return TableFeatures(rows.table, encoder)
 
     def committee_columns(self, encoder: TableEncoder) -> int:
         """Return the number of columns, categories written out."""
