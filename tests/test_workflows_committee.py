@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from apmax.workflows import (
     CommitteeJob,
     JobPlan,
     Overrides,
+    evaluate_source,
     load_model,
     load_scored_rows,
     plan_training,
@@ -269,6 +271,45 @@ def test_a_column_that_is_left_out_is_read_by_no_fold(tmp_path):
     assert "left out: 'code' (a different whole number in every row: an id?)" in facts
     model = load_model(tmp_path / "r")
     assert [fold.features.encoder.names for fold in model.committees[0].folds] == [["x"]] * 5
+
+
+def test_rows_of_the_training_file_are_no_evidence_and_a_warning_says_so(tmp_path):
+    write_csv(tmp_path / "train.csv", client_rows(200))
+    job = {"data": {"train": str(tmp_path / "train.csv"), "target": "bought"}, "committee": {"members": ["linear_ce"]}}
+    warnings = []
+    job["data"]["test"] = str(tmp_path / "." / "train.csv")
+    train_job(job, out=tmp_path / "r", notify=lambda _, lines: warnings.extend(lines))
+    assert warnings[0] == "test: train.csv is the file of the training rows: its figures say nothing about new rows"
+    model, source = load_model(tmp_path / "r").open(tmp_path / "train.csv")
+    assert "train.csv is what the model was trained on" in evaluate_source(model, source)[1][0]
+    other = write_csv(tmp_path / "other.csv", client_rows(200, seed=2))
+    assert not evaluate_source(*load_model(tmp_path / "r").open(other))[1]
+    job["data"]["test"] = other
+    train_job(job, out=tmp_path / "s", notify=lambda _, lines: warnings.extend(lines))
+    assert len(warnings) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ([f"CC(=O)Oc1ccccc1C(=O)N{'C' * k}" for k in range(40)], "looks like SMILES, .*: smiles=text does"),
+        ([f"{k},{k % 7}5" for k in range(40)], "decimal comma, such as '0,05', which are not read as numbers"),
+        ([f"scan-{k}.png" for k in range(40)], "names images, .*: path=text does"),
+        ([f"C-{100 + k}" for k in range(40)], None),
+        ([f"person {k}" for k in range(40)], None),
+    ],
+)
+def test_columns_that_a_table_does_not_read_are_named(values, line, tmp_path):
+    rows = [{"text": text, "y": k % 4 == 0, "x": (k * 7) % 11 / 3} for k, text in enumerate(values)]
+    data = {"train": write_csv(tmp_path / "a.csv", rows), "target": "y"}
+    warnings = []
+    job = {"data": data, "committee": {"members": ["linear_ce"]}}
+    train_job(job, out=tmp_path / "r", notify=lambda _, lines: warnings.extend(lines))
+    assert [bool(re.search(line or "column 'text'", each)) for each in warnings] == ([True] if line else [])
+    write_csv(tmp_path / "a.csv", [{"text": row["text"], "y": row["y"]} for row in rows])
+    with pytest.raises(ValueError, match=f"no column is left to learn from: 'text'.*{line or ''}"):
+        train_job(job, out=tmp_path / "s")
+    assert not (tmp_path / "s").exists()
 
 
 @pytest.mark.parametrize("column", ["group", "time"])

@@ -40,10 +40,8 @@ _Array = NDArray[np.float64]
 _RowNumbers = NDArray[np.int64]
 _Fold = tuple[_RowNumbers, _RowNumbers]
 _STOPPING_SHARE = 0.2
-# Relative; scores that differ less do so by rounding.
 _REFIT_NOTE = (
-    "the members were fitted again to all rows, with the rounds found in the folds; the scale of their scores is that "
-    "of the last held-out rows"
+    "the members were fitted again to all rows; the figures are of their fits without the rows that they score"
 )
 _UNSCORED_NOTE = "no rows of both classes could be held out: members are not compared, and scores are not calibrated"
 
