@@ -109,3 +109,27 @@ def test_wrong_settings_are_named(settings, y, message):
     X = np.random.default_rng(0).normal(size=(20, 2))
     with pytest.raises(ValueError, match=message):
         APEnsembleClassifier(**{"members": ["linear"], **settings}).fit(X, y)
+
+
+def test_a_failed_fit_leaves_a_fitted_committee_as_it_was():
+    X, y = table(6)
+    model = APEnsembleClassifier(["linear", "linear_ce"], cv=2, random_state=0).fit(X, y)
+    fitted, scores = dict(vars(model)), model.decision_function(X)
+    one_positive = np.arange(300) == 7
+    with pytest.raises(ValueError, match="two rows of each class"):
+        model.set_params(pos_label="a").fit(np.hstack([X, X]), np.where(one_positive, "a", "b"))
+    assert vars(model) == {**fitted, "pos_label": "a"}
+    assert np.array_equal(model.decision_function(X), scores)
+    pd = pytest.importorskip("pandas")
+    with pytest.raises(ValueError, match="two rows of each class"):
+        model.fit(pd.DataFrame({"color": ["red", "blue"] * 150, "x": X[:, 0]}), np.where(one_positive, "a", "b"))
+    assert vars(model) == {**fitted, "pos_label": "a"}
+    assert np.array_equal(model.decision_function(X), scores)
+
+
+@pytest.mark.parametrize("groups", [np.arange(309) // 3, np.arange(291) // 3, np.zeros((300, 2))])
+@pytest.mark.parametrize("cv", [3, GroupKFold(3)])
+def test_groups_of_other_rows_are_refused(groups, cv):
+    X, y = table(3)
+    with pytest.raises(ValueError, match=r"groups must have the shape \(300,\), one group for each row of X; got \("):
+        APEnsembleClassifier(["linear"], cv=cv, random_state=0).fit(X, y, groups=groups)

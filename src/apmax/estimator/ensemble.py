@@ -72,8 +72,11 @@ class APEnsembleClassifier(RankingClassifier):
             groups: (n,) rows of one group stay together in every split.
 
         Raises:
-            ValueError: Wrong settings, not two classes, or fewer than two rows of a class.
+            ValueError: Wrong settings, not two classes, fewer than two rows of a class, or groups of other rows.
         """
+        return self._fit_as_copy(X, y, sample_weight, groups)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> None:
         if isinstance(self.cv, numbers.Integral):
             validation.whole("cv", self.cv, 2)
         members = find_members(self.members)
@@ -83,26 +86,34 @@ class APEnsembleClassifier(RankingClassifier):
             self.n_features_in_, self.feature_names_in_ = X.shape[1], np.asarray(X.columns, dtype=object)
         else:
             X, y = validate_data(self, X, y, dtype=np.float64)
-        labels, weight = self._binary_labels(y, sample_weight)
+        self.classes_, self._sign, labels, weight = self._binary_labels(y, sample_weight)
+        groups = None if groups is None else _checked_groups(groups, len(y))
         kept = np.flatnonzero(weight > 0)
         features = TableFeatures(_arrow(X).take(kept)) if self._mixed else ArrayFeatures(X[kept])
         rows = TrainingRows(
             features,
             labels[kept],
             weight[kept],
-            None if groups is None else np.asarray(groups)[kept],
+            None if groups is None else groups[kept],
         )
         folds = int(self.cv) if isinstance(self.cv, numbers.Integral) else _given_folds(self.cv, X, y, groups, kept)
         committee = fit_committee(rows, members, folds=folds, seed=self._seed(), n_jobs=self.n_jobs or 1)
         self.committee_, self.leaderboard_ = committee, committee.leaderboard
         self.weights_ = dict(zip(members, committee.blend.weights.tolist(), strict=True))
-        return self
 
     def decision_function(self, X: Any) -> _Array:
         """Return (n,) calibrated log-odds of `classes_[1]`; their order is the ranking."""
         check_is_fitted(self, "committee_")
         rows = _arrow(X) if self._mixed else validate_data(self, X, dtype=np.float64, reset=False)
         return np.asarray(self._sign * self.committee_.log_odds(self.committee_.score(rows)))
+
+
+def _checked_groups(groups: Any, rows: int) -> NDArray[Any]:
+    """Return the groups as an array, (rows,)."""
+    found = np.asarray(groups)
+    if found.shape != (rows,):
+        raise ValueError(f"groups must have the shape ({rows},), one group for each row of X; got {found.shape}")
+    return found
 
 
 def _given_folds(cv: Any, X: Any, y: Any, groups: Any, kept: NDArray[np.int64]) -> list[tuple[Any, Any]]:
