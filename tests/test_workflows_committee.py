@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
 
 from apmax.committee import save_result
-from apmax.folders import FolderError
+from apmax.decide import decide_folder, read_decisions
+from apmax.folders import FolderError, read_manifest, write_manifest
 from apmax.metrics import average_precision
 from apmax.workflows import (
     CommitteeJob,
@@ -148,6 +150,50 @@ def test_an_interrupted_training_continues_to_the_same_scores(committee, tmp_pat
         assert len(fitted) + len(kept) == 5 * len(MEMBERS)
         np.testing.assert_array_equal(resumed.model.score(folder / "test.csv"), expected)
         np.testing.assert_array_equal(load_model(out).score(folder / "test.csv"), expected)
+
+
+def test_resuming_a_finished_training_keeps_its_decision(committee, tmp_path, monkeypatch):
+    folder, out = committee[0], tmp_path / "run"
+    shutil.copytree(folder / "run", out)
+    monkeypatch.setattr("apmax.workflows.committee_training.save_result", interrupted_after(0))  # nothing is fitted
+    threshold = decide_folder(out, top=20).decision.threshold
+    before = read_manifest(out, kind="model")
+    resumed = train_job(table(folder), out=out, resume=True)
+    assert load_model(out).thresholds == {"bought": threshold}
+    assert read_manifest(out, kind="model").files["decision.json"] == before.files["decision.json"]
+    np.testing.assert_array_equal(
+        resumed.model.score(folder / "test.csv"), committee[1].model.score(folder / "test.csv")
+    )
+    # Other rows to test on are no other model.
+    write_csv(tmp_path / "other.csv", client_rows(100, seed=2))
+    job = table(folder)
+    train_job({**job, "data": {**job["data"], "test": str(tmp_path / "other.csv")}}, out=out, resume=True)
+    assert read_decisions(out)["bought"].threshold == threshold
+
+
+@pytest.mark.parametrize("change", ["incomplete", "other model", "other scores", "changed decision"])
+def test_a_decision_of_other_models_is_removed_when_a_training_is_resumed(change, committee, tmp_path):
+    folder, out = committee[0], tmp_path / "run"
+    shutil.copytree(folder / "run", out)
+    decide_folder(out, top=20)
+    files = read_manifest(out, kind="model").files
+    if change == "incomplete":
+        write_manifest(out, files, kind="model", complete=False)
+    elif change == "changed decision":
+        (out / "decision.json").write_bytes((out / "decision.json").read_bytes().replace(b"top", b"tip"))
+    else:
+        # The manifest of an earlier training with another model, or with another blend of the same ones.
+        name = "members/gbdt/fold-0.txt" if change == "other model" else "scores-cross-fitted.npz"
+        content = (out / name).read_bytes()
+        (out / name).write_bytes(b"other")
+        write_manifest(out, files, kind="model")
+        (out / name).write_bytes(content)
+    train_job(table(folder), out=out, resume=True)
+    assert load_model(out).thresholds == {}
+    assert not (out / "decision.json").exists()
+    manifest = read_manifest(out, kind="model")
+    assert manifest.complete
+    assert manifest.files.keys() == files.keys() - {"decision.json"}
 
 
 def test_the_stored_plan_is_followed_and_other_settings_or_rows_are_refused(tmp_path):

@@ -158,9 +158,11 @@ def score_source(model: SavedModel, source: RowSource) -> tuple[ScoredRows, list
     report, scores, labels, weights = RowReport(), [], [], []
     column = model.job.data.weight
     weighted = column is not None and column in source.columns
+    start = 0
     for chunk, chunk_scores in model.score_chunks(source, report):
         if weighted:
-            weights.append(read_weights(chunk, str(column), source))
+            weights.append(read_weights(chunk, str(column), source, np.arange(start, start + chunk.num_rows)))
+        start += chunk.num_rows
         scores.append(chunk_scores)
         labels.append(model.targets.labels(chunk))
     if not scores:
