@@ -264,3 +264,10 @@ def test_a_frame_of_numbers_must_have_the_columns_of_training(members):
             model.decision_function(other)
     with pytest.warns(UserWarning, match="does not have valid feature names"):
         assert model.decision_function(X) == pytest.approx(model.decision_function(frame))
+
+
+def test_the_largest_random_state_seeds_forests_too():
+    X, y = table()
+    assert APEnsembleClassifier(["trees"], cv=2, random_state=2**32 - 1).fit(X, y).decision_function(X).shape == (
+        len(y),
+    )
