@@ -361,7 +361,7 @@ def fit_forest(matrix: Matrix, labels: _Array, sample_weight: _Array, *, kind: s
             n_estimators=count,
             # Without a limit that matters scikit-learn grows trees depth first, which is a little faster.
             max_leaf_nodes=MOST_LEAVES if len(weight) > MOST_LEAVES else None,
-            random_state=seed + _BLOCK_SEED * number,
+            random_state=(seed + _BLOCK_SEED * number) % 2**32,
             n_jobs=1,
         )
         # By columns a forest of mostly zeros is the same one, fitted in a tenth of the time.
