@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apmax.blend import METHODS, fit_blend
+from apmax.blend import BASE_BLEND, METHODS, fit_blend
 from apmax.metrics import average_precision
 
 METHOD_NAMES = sorted(METHODS)
@@ -208,6 +208,34 @@ def test_groups_stay_together_in_the_folds(monkeypatch):
     fit_blend(scores, labels, groups=groups)
     assert divided
     assert not any(divided)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_few_groups_are_as_many_folds(count):
+    scores, labels = members(17)
+    found = fit_blend(scores, labels, groups=np.arange(1500) % count)
+    assert set(found.ap[0]) == set(METHODS), "all methods were compared"
+
+
+def test_positives_of_one_group_compare_nothing_and_say_so():
+    scores, labels = members(18)
+    found = fit_blend(scores, labels, groups=np.where(labels == 1, 0, np.arange(1500) % 7))
+    assert found.method == (BASE_BLEND,)
+    assert found.reason == ("positives of one group are too few to compare methods",)
+
+
+def test_groups_of_another_number_of_rows_are_refused():
+    scores, labels = members(19)
+    with pytest.raises(ValueError, match=r"groups must have one entry per row, shape \(1500,\), got \(1501,\)"):
+        fit_blend(scores, labels, groups=np.zeros(1501))
+
+
+@pytest.mark.parametrize("constant", [0.1, 1e6 + 0.1])
+def test_constant_scores_have_scale_one_and_no_weight(constant):
+    scores, labels = members(20, useful=1)
+    found = fit_blend(np.column_stack([np.full(1500, constant), scores[:, 0]]), labels)
+    assert found.scale[0] == 1
+    assert found.weights.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,17 @@ from scipy import sparse
 pytest.importorskip("lightgbm")
 
 from apmax.blend import BASE_BLEND
-from apmax.committee import ArrayFeatures, FitProgress, FitTask, TrainingRows, find_members, fit_committee, tasks, trees
+from apmax.committee import (
+    ArrayFeatures,
+    FitProgress,
+    FitTask,
+    TrainingRows,
+    crossfit,
+    find_members,
+    fit_committee,
+    tasks,
+    trees,
+)
 from apmax.committee.crossfit import make_folds, number_of_folds
 from apmax.committee.members import Cost, LinearMember, Member, NetworkMember, SeedAverage
 from apmax.committee.storage import load_committee, load_results, save_committee, save_result
@@ -616,3 +626,61 @@ def test_free_memory_is_returned_while_fits_run(monkeypatch):
     threading.Timer(0.2, results.put, ["result"]).start()
     assert tasks._next_result(results) == "result"
     assert len(returned) > 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.booleans()), min_size=8, max_size=60), st.integers(2, 5))
+def test_expanding_windows_equal_a_loop_over_moments(rows, count):
+    times, labels = (np.array(column, float) for column in zip(*rows, strict=True))
+    if labels.sum() == 0:
+        return
+    moments = sorted(set(times.tolist()))
+    positives = [labels[times <= moment].sum() for moment in moments]
+    edges = [
+        next(moment for moment, sum_ in zip(moments, positives, strict=True) if sum_ >= positives[-1] * k / (count + 1))
+        for k in range(1, count + 1)
+    ]
+    expected = [
+        (np.flatnonzero(times <= early).tolist(), np.flatnonzero((times > early) & (times <= late)).tolist())
+        for early, late in zip(edges, [*edges[1:], moments[-1]], strict=True)
+    ]
+    expected = [(train, held) for train, held in expected if held and len(set(labels[train])) == 2]
+    found = crossfit._expanding_windows(labels, times, count)
+    assert [(train.tolist(), held.tolist()) for train, held in found] == expected
+
+
+def test_windows_of_many_moments_take_no_square_of_time():
+    times, labels = np.arange(400_000.0), (np.arange(400_000) % 50 == 0).astype(float)
+    started = time.process_time()
+    np.unique(times, return_inverse=True)
+    once = time.process_time() - started
+    started = time.process_time()
+    crossfit._expanding_windows(labels, times, 5)
+    assert time.process_time() - started < 50 * once + 0.5
+
+
+def test_the_text_of_boosting_does_not_depend_on_its_threads():
+    X, y = table()
+    options = {"sizes": [0] * 3, "stopping": None, "seed": 0}
+    one, two = (
+        trees.fit_boosting(X.astype(np.float32), y, np.ones(len(y)), parameters={"num_threads": threads}, **options)
+        for threads in (1, 2)
+    )
+    assert one.text == two.text
+    assert "[num_threads: 1]" in one.text
+
+
+def test_training_rows_of_one_class_are_refused_by_their_fold():
+    X, y = table()
+    every = np.arange(len(y))
+    folds = [(every[::2], every[1::2]), (np.flatnonzero(y == 0), np.flatnonzero(y == 1))]
+    with pytest.raises(ValueError, match="folds: the training rows of fold 2 are all of one class"):
+        fit_committee(training_rows(X, y), find_members(FAST), folds=folds)
+
+
+def test_a_committee_without_held_out_classes_has_no_calibration(tmp_path):
+    X, y = table(positives=1)
+    fitted = fit_committee(training_rows(X, y), find_members(FAST), folds=1)
+    assert fitted.calibration is None
+    np.testing.assert_array_equal(fitted.log_odds(fitted.score(X)), fitted.score(X))
+    save_committee(tmp_path, fitted)
+    assert load_committee(tmp_path).calibration is None

@@ -252,3 +252,36 @@ def test_error_about_many_columns_names_a_few():
     with pytest.raises(ValueError, match=r"'c7' .*; and 992 more$") as caught:
         TableEncoder.fit(table)
     assert len(str(caught.value)) < 1000
+
+
+class TestRefit:
+    def test_kinds_are_those_of_all_rows(self):
+        """In the first rows a word of a category has not occurred yet: the others read as numbers."""
+        train = table(rank=["1", "2", "1", "2", "1", "2", "1", "high"], x=[0.5, 1, 0.5, 1] * 2, y=["a"] * 8)
+        encoder = TableEncoder.fit(train)
+        part = encoder.refit(train.slice(0, 6))
+        assert part.summary() == {"number": ["x"], "category": ["rank"], "date": []}
+        assert part.left_out == {"y": "the same in every row"}
+        assert TableEncoder.fit(train.slice(0, 6)).summary()["number"] == ["rank", "x"]
+
+    def test_values_are_those_of_some_rows(self):
+        train = table(x=[1.0, 2.0, 3.0, 100.0], city=["a", "b", "b", "c"])
+        assert TableEncoder.fit(train).refit(train.slice(0, 3)) == TableEncoder.fit(train.slice(0, 3))
+
+    def test_dates_keep_their_format(self):
+        train = table(d=["01/02/2024", "03/04/2024", "05/06/2024", "25/12/2024"])
+        (column,) = TableEncoder.fit(train).refit(train.slice(0, 3)).columns
+        assert column.format == "%d/%m/%Y"
+        assert TableEncoder.fit(train.slice(0, 3)).columns[0].format != column.format
+
+    def test_columns_of_one_value_are_left_out_unless_all_are(self):
+        train = table(x=["1", "1", "2"], y=["", "", "5"], z=["a", "a", "b"], d=["2024-01-01"] * 2 + ["2024-01-02"])
+        encoder = TableEncoder.fit(train)
+        assert encoder.refit(train.slice(0, 2)).names == ["x", "z", "d"], "y has no value"
+        with pytest.raises(ValueError, match=r"no column is left to learn from: 'y' \(no value at all\)"):
+            TableEncoder.fit(train.select(["y"])).refit(train.slice(0, 2))
+        more = train.append_column("w", pa.array([1.5, 2.0, 4.0]))
+        part = TableEncoder.fit(more).refit(more.slice(0, 2))
+        assert part.names == ["w"]
+        same = "the same in every row"
+        assert part.left_out == {"x": same, "y": "no value at all", "z": same, "d": same}

@@ -142,6 +142,18 @@ def test_refit_with_another_solver_removes_the_attributes_of_the_first():
     np.testing.assert_array_equal(model.decision_function(X), expected)
 
 
+@pytest.mark.parametrize("parameters", [{}, {**QUICK, "epochs": 2, "random_state": 0}])
+def test_a_failed_fit_leaves_a_fitted_classifier_as_it_was(parameters):
+    X, y = table()
+    model = APClassifier(**parameters).fit(X, y)
+    scores, fitted = model.decision_function(X), dict(vars(model))
+    wrong = {"solver": "adam", "hidden": None, "module": lambda features: features, "pos_label": "a"}
+    with pytest.raises(TypeError, match="module"):
+        model.set_params(**wrong).fit(pd.DataFrame(np.hstack([X, X])).add_prefix("x"), np.where(y, "a", "b"))
+    assert vars(model) == {**fitted, **wrong}
+    np.testing.assert_array_equal(model.decision_function(X), scores)
+
+
 def test_inputs_are_not_changed():
     X, y = table()
     weight = np.arange(len(y)) % 3.0
@@ -159,8 +171,9 @@ def test_average_precision_on_new_rows_is_far_above_chance():
 
 def test_too_few_iterations_warn():
     X, y = table()
-    with pytest.warns(ConvergenceWarning, match="raise max_iter"):
+    with pytest.warns(ConvergenceWarning, match="raise max_iter") as warned:
         APClassifier(max_iter=1).fit(X, y)
+    assert warned[0].filename == __file__
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,12 @@ import pytest
 
 pytest.importorskip("lightgbm")
 
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from apmax.estimator import APEnsembleClassifier
@@ -109,3 +113,161 @@ def test_wrong_settings_are_named(settings, y, message):
     X = np.random.default_rng(0).normal(size=(20, 2))
     with pytest.raises(ValueError, match=message):
         APEnsembleClassifier(**{"members": ["linear"], **settings}).fit(X, y)
+
+
+def test_a_failed_fit_leaves_a_fitted_committee_as_it_was():
+    X, y = table(6)
+    model = APEnsembleClassifier(["linear", "linear_ce"], cv=2, random_state=0).fit(X, y)
+    fitted, scores = dict(vars(model)), model.decision_function(X)
+    one_positive = np.arange(300) == 7
+    with pytest.raises(ValueError, match="two rows of each class"):
+        model.set_params(pos_label="a").fit(np.hstack([X, X]), np.where(one_positive, "a", "b"))
+    assert vars(model) == {**fitted, "pos_label": "a"}
+    assert np.array_equal(model.decision_function(X), scores)
+    pd = pytest.importorskip("pandas")
+    with pytest.raises(ValueError, match="two rows of each class"):
+        model.fit(pd.DataFrame({"color": ["red", "blue"] * 150, "x": X[:, 0]}), np.where(one_positive, "a", "b"))
+    assert vars(model) == {**fitted, "pos_label": "a"}
+    assert np.array_equal(model.decision_function(X), scores)
+
+
+@pytest.mark.parametrize("groups", [np.arange(309) // 3, np.arange(291) // 3, np.zeros((300, 2))])
+@pytest.mark.parametrize("cv", [3, GroupKFold(3)])
+def test_groups_of_other_rows_are_refused(groups, cv):
+    X, y = table(3)
+    with pytest.raises(ValueError, match=r"groups must have the shape \(300,\), one group for each row of X; got \("):
+        APEnsembleClassifier(["linear"], cv=cv, random_state=0).fit(X, y, groups=groups)
+
+
+def mixed_frame(rows: int = 300):
+    """Return a data frame of numbers, texts, categories and dates, and labels that depend on two of the columns."""
+    pd = pytest.importorskip("pandas")
+    X, y = table(7, rows)
+    rng = np.random.default_rng(8)
+    city = np.where((y == 1) & (rng.random(rows) < 0.7), "Rome", rng.choice(["Paris", "Quito"], rows))
+    frame = pd.DataFrame({"x": X[:, 0], "city": city, "z": X[:, 1]}, index=np.arange(rows) + 1000)
+    frame["kind"] = pd.Categorical(rng.choice(["u", "v"], rows))
+    frame["day"] = pd.date_range("2020-01-01", periods=rows)
+    return frame, y
+
+
+def by_name(*texts: str, numbers: str):
+    """Return a pipeline that selects columns of texts and one of numbers by their names."""
+    columns = make_column_transformer((OneHotEncoder(handle_unknown="ignore"), list(texts)), ("passthrough", [numbers]))
+    return make_pipeline(columns, LogisticRegression())
+
+
+class FrameWatcher(ClassifierMixin, BaseEstimator):
+    """A classifier that only reads one form of rows, and ranks by a column."""
+
+    def __init__(self, form=None, column="x"):
+        self.form = form
+        self.column = column
+
+    def fit(self, X, y):
+        assert type(X) is self.form
+        self.classes_ = np.unique(y)
+        return self
+
+    def decision_function(self, X):
+        assert type(X) is self.form
+        return np.asarray(X[self.column], float)
+
+
+@pytest.mark.parametrize("others", [[], ["linear", "gbdt"]])
+def test_own_estimators_read_the_columns_of_a_mixed_frame_by_name(others):
+    X, y = mixed_frame()
+    model = APEnsembleClassifier([("own", by_name("city", "kind", numbers="x")), *others], cv=3, random_state=0)
+    weight = np.ones(300)
+    weight[:30] = 0
+    scores = model.fit(X, y, sample_weight=weight).decision_function(X)
+    assert average_precision(model.committee_.score(X, member="own"), y).item() > 0.6
+    assert np.array_equal(model.decision_function(X[:7]), scores[:7])
+    if others:
+        # The other members are those of a committee without it.
+        alone = APEnsembleClassifier(others, cv=3, random_state=0).fit(X, y, sample_weight=weight)
+        assert np.array_equal(model.committee_.score(X, member="gbdt"), alone.committee_.score(X, member="gbdt"))
+
+
+def test_own_estimators_read_the_columns_of_a_frame_of_numbers_by_name():
+    pd = pytest.importorskip("pandas")
+    X, y = table(9)
+    frame = pd.DataFrame(X, columns=["x", "y", "z"], index=np.arange(300) + 5)
+    own = make_pipeline(make_column_transformer(("passthrough", ["x", "z"])), LogisticRegression())
+    model = APEnsembleClassifier(["linear", ("own", own)], cv=3, random_state=0).fit(frame, y)
+    by_place = make_pipeline(make_column_transformer(("passthrough", [0, 2])), LogisticRegression())
+    expected = APEnsembleClassifier(["linear", ("own", by_place)], cv=3, random_state=0).fit(X, y)
+    assert model.decision_function(frame) == pytest.approx(expected.decision_function(X))
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_own_estimators_get_the_frame_itself_in_fits_and_scores(mixed):
+    pd = pytest.importorskip("pandas")
+    X, y = mixed_frame()
+    X = X if mixed else X[["x", "z"]]
+    model = APEnsembleClassifier(["linear", ("own", FrameWatcher(pd.DataFrame))], cv=2, random_state=0).fit(X, y)
+    assert np.isfinite(model.committee_.score(X, member="own")).all()
+    assert np.isfinite(model.decision_function(X)).all()
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_frames_of_polars(mixed):
+    polars = pytest.importorskip("polars")
+    X, y = mixed_frame()
+    X = X if mixed else X[["x", "z"]]
+    members = ["linear", "gbdt", ("own", FrameWatcher(polars.DataFrame))]
+    frame = polars.DataFrame({name: X[name].tolist() for name in X})
+    if mixed:
+        frame = frame.with_columns(polars.col("kind").cast(polars.Categorical))
+    model = APEnsembleClassifier(members, cv=2, random_state=0).fit(frame, y)
+    assert np.isfinite(model.committee_.score(frame, member="own")).all()
+    expected = APEnsembleClassifier(members[:2], cv=2, random_state=0).fit(X, y)
+    for name in members[:2]:
+        assert np.array_equal(model.committee_.score(frame, member=name), expected.committee_.score(X, member=name))
+
+
+def test_arrays_reach_own_estimators_as_arrays():
+    X, y = table(2)
+    watcher = FrameWatcher(np.ndarray, column=(slice(None), 0))
+    model = APEnsembleClassifier([("own", watcher), "linear"], cv=2, random_state=0).fit(X.tolist(), y)
+    assert np.isfinite(model.decision_function(X.tolist())).all()
+
+
+@pytest.mark.parametrize("members", [["linear", "gbdt"], ["linear", ("own", by_name("city", numbers="x"))]])
+def test_other_columns_than_those_of_training_are_named(members):
+    X, y = mixed_frame()
+    model = APEnsembleClassifier(members, cv=2, random_state=0).fit(X, y)
+    for other, message in (
+        (X.drop(columns=["x", "day"]), r"same order; missing: 'x', 'day'$"),
+        (X.assign(extra=1), r"same order; not in training: 'extra'$"),
+        (X.rename(columns={"city": "town"}), r"same order; missing: 'city'; not in training: 'town'$"),
+        (X[["city", "x", "z", "kind", "day"]], r"another order: pass X\[list\(model.feature_names_in_\)\]$"),
+        (X.drop(columns=["city", "kind", "day"]), r"missing: 'city', 'kind', 'day'$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.decision_function(other)
+    assert np.isfinite(model.decision_function(X[list(model.feature_names_in_)])).all()
+
+
+@pytest.mark.parametrize("members", [["linear"], ["linear", ("own", LogisticRegression())]])
+def test_a_frame_of_numbers_must_have_the_columns_of_training(members):
+    pd = pytest.importorskip("pandas")
+    X, y = table(9)
+    frame = pd.DataFrame(X, columns=["x", "y", "z"])
+    model = APEnsembleClassifier(members, cv=2, random_state=0).fit(frame, y)
+    for other, message in (
+        (frame.drop(columns="y"), "yet now missing:\n- y"),
+        (frame.assign(extra=1), "unseen at fit time:\n- extra"),
+        (frame[["z", "y", "x"]], "same order"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.decision_function(other)
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        assert model.decision_function(X) == pytest.approx(model.decision_function(frame))
+
+
+def test_the_largest_random_state_seeds_forests_too():
+    X, y = table()
+    assert APEnsembleClassifier(["trees"], cv=2, random_state=2**32 - 1).fit(X, y).decision_function(X).shape == (
+        len(y),
+    )

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 
 import numpy as np
 import pytest
 
 from apmax.committee import save_result
-from apmax.folders import FolderError
+from apmax.decide import decide_folder, read_decisions
+from apmax.folders import FolderError, read_manifest, write_manifest
 from apmax.metrics import average_precision
 from apmax.workflows import (
     CommitteeJob,
     JobPlan,
     Overrides,
+    evaluate_source,
     load_model,
     load_scored_rows,
     plan_training,
@@ -148,6 +152,50 @@ def test_an_interrupted_training_continues_to_the_same_scores(committee, tmp_pat
         np.testing.assert_array_equal(load_model(out).score(folder / "test.csv"), expected)
 
 
+def test_resuming_a_finished_training_keeps_its_decision(committee, tmp_path, monkeypatch):
+    folder, out = committee[0], tmp_path / "run"
+    shutil.copytree(folder / "run", out)
+    monkeypatch.setattr("apmax.workflows.committee_training.save_result", interrupted_after(0))  # nothing is fitted
+    threshold = decide_folder(out, top=20).decision.threshold
+    before = read_manifest(out, kind="model")
+    resumed = train_job(table(folder), out=out, resume=True)
+    assert load_model(out).thresholds == {"bought": threshold}
+    assert read_manifest(out, kind="model").files["decision.json"] == before.files["decision.json"]
+    np.testing.assert_array_equal(
+        resumed.model.score(folder / "test.csv"), committee[1].model.score(folder / "test.csv")
+    )
+    # Other rows to test on are no other model.
+    write_csv(tmp_path / "other.csv", client_rows(100, seed=2))
+    job = table(folder)
+    train_job({**job, "data": {**job["data"], "test": str(tmp_path / "other.csv")}}, out=out, resume=True)
+    assert read_decisions(out)["bought"].threshold == threshold
+
+
+@pytest.mark.parametrize("change", ["incomplete", "other model", "other scores", "changed decision"])
+def test_a_decision_of_other_models_is_removed_when_a_training_is_resumed(change, committee, tmp_path):
+    folder, out = committee[0], tmp_path / "run"
+    shutil.copytree(folder / "run", out)
+    decide_folder(out, top=20)
+    files = read_manifest(out, kind="model").files
+    if change == "incomplete":
+        write_manifest(out, files, kind="model", complete=False)
+    elif change == "changed decision":
+        (out / "decision.json").write_bytes((out / "decision.json").read_bytes().replace(b"top", b"tip"))
+    else:
+        # The manifest of an earlier training with another model, or with another blend of the same ones.
+        name = "members/gbdt/fold-0.txt" if change == "other model" else "scores-cross-fitted.npz"
+        content = (out / name).read_bytes()
+        (out / name).write_bytes(b"other")
+        write_manifest(out, files, kind="model")
+        (out / name).write_bytes(content)
+    train_job(table(folder), out=out, resume=True)
+    assert load_model(out).thresholds == {}
+    assert not (out / "decision.json").exists()
+    manifest = read_manifest(out, kind="model")
+    assert manifest.complete
+    assert manifest.files.keys() == files.keys() - {"decision.json"}
+
+
 def test_the_stored_plan_is_followed_and_other_settings_or_rows_are_refused(tmp_path):
     write_csv(tmp_path / "train.csv", client_rows(120))
     write_csv(tmp_path / "test.csv", client_rows(200, seed=1))
@@ -250,3 +298,80 @@ def test_the_command_line_shows_plan_leaderboard_and_verdict(committee, tmp_path
     np.testing.assert_array_equal(
         load_model(tmp_path / "again").score(folder / "test.csv"), load_model(tmp_path / "r").score(folder / "test.csv")
     )
+
+
+def test_a_column_that_is_left_out_is_read_by_no_fold(tmp_path):
+    """Over all rows the whole numbers fill half of their range, as row numbers do; in a fold they do not."""
+    rng = np.random.default_rng(0)
+    code = rng.choice(540, 300, replace=False)
+    rows = [{"x": x, "code": c, "y": int(c > 440)} for x, c in zip(rng.normal(size=300), code.tolist(), strict=True)]
+    facts = []
+    train_job(
+        {
+            "data": {"train": write_csv(tmp_path / "a.csv", rows), "target": "y"},
+            "committee": {"members": ["linear_ce"]},
+        },
+        out=tmp_path / "r",
+        notify=lambda lines, _: facts.extend(lines),
+    )
+    assert "left out: 'code' (a different whole number in every row: an id?)" in facts
+    model = load_model(tmp_path / "r")
+    assert [fold.features.encoder.names for fold in model.committees[0].folds] == [["x"]] * 5
+
+
+def test_rows_of_the_training_file_are_no_evidence_and_a_warning_says_so(tmp_path):
+    write_csv(tmp_path / "train.csv", client_rows(200))
+    job = {"data": {"train": str(tmp_path / "train.csv"), "target": "bought"}, "committee": {"members": ["linear_ce"]}}
+    warnings = []
+    job["data"]["test"] = str(tmp_path / "." / "train.csv")
+    train_job(job, out=tmp_path / "r", notify=lambda _, lines: warnings.extend(lines))
+    assert warnings[0] == "test: train.csv is the file of the training rows: its figures say nothing about new rows"
+    model, source = load_model(tmp_path / "r").open(tmp_path / "train.csv")
+    assert "train.csv is what the model was trained on" in evaluate_source(model, source)[1][0]
+    other = write_csv(tmp_path / "other.csv", client_rows(200, seed=2))
+    assert not evaluate_source(*load_model(tmp_path / "r").open(other))[1]
+    job["data"]["test"] = other
+    train_job(job, out=tmp_path / "s", notify=lambda _, lines: warnings.extend(lines))
+    assert len(warnings) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ([f"CC(=O)Oc1ccccc1C(=O)N{'C' * k}" for k in range(40)], "looks like SMILES, .*: smiles=text does"),
+        ([f"{k},{k % 7}5" for k in range(40)], "decimal comma, such as '0,05', which are not read as numbers"),
+        ([f"scan-{k}.png" for k in range(40)], "names images, .*: path=text does"),
+        ([f"C-{100 + k}" for k in range(40)], None),
+        ([f"person {k}" for k in range(40)], None),
+    ],
+)
+def test_columns_that_a_table_does_not_read_are_named(values, line, tmp_path):
+    rows = [{"text": text, "y": k % 4 == 0, "x": (k * 7) % 11 / 3} for k, text in enumerate(values)]
+    data = {"train": write_csv(tmp_path / "a.csv", rows), "target": "y"}
+    warnings = []
+    job = {"data": data, "committee": {"members": ["linear_ce"]}}
+    train_job(job, out=tmp_path / "r", notify=lambda _, lines: warnings.extend(lines))
+    assert [bool(re.search(line or "column 'text'", each)) for each in warnings] == ([True] if line else [])
+    write_csv(tmp_path / "a.csv", [{"text": row["text"], "y": row["y"]} for row in rows])
+    with pytest.raises(ValueError, match=f"no column is left to learn from: 'text'.*{line or ''}"):
+        train_job(job, out=tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("column", ["group", "time"])
+def test_other_groups_or_times_are_not_resumed(column, tmp_path, monkeypatch):
+    """They are no features, but decide which rows a fold holds out."""
+    from apmax.workflows import committee_training
+
+    def job(order):
+        rows = [{**row, column: 2000 + order[k] // 10} for k, row in enumerate(client_rows(200))]
+        data = {"train": write_csv(tmp_path / "a.csv", rows), "target": "bought", column: column}
+        return {"data": data, "committee": {"members": ["linear_ce", "linear"]}}
+
+    monkeypatch.setattr(committee_training, "save_result", interrupted_after(2))
+    with pytest.raises(KeyboardInterrupt):
+        train_job(job(range(200)), out=tmp_path / "r")
+    monkeypatch.setattr(committee_training, "save_result", save_result)
+    with pytest.raises(ValueError, match="other rows, groups or times"):
+        train_job(job(range(199, -1, -1)), out=tmp_path / "r", resume=True)
+    train_job(job(range(200)), out=tmp_path / "r", resume=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apmax.workflows import evaluate_scores, evaluate_targets
+from apmax.workflows import evaluate_scores, evaluate_source, evaluate_targets, load_model, train_job
+from small_files import client_rows, write_csv
 
 
 def sample(rows=300, shift=1.0, seed=0):
@@ -43,3 +44,17 @@ def test_target_without_both_classes_has_no_evaluation():
 def test_row_without_a_score_is_not_evaluated():
     result = evaluate_targets(np.array([np.nan, 1.0, 2.0]), np.array([1.0, 1.0, 0.0]), ["a"])
     assert (result.each["a"].rows, result.each["a"].ap.estimate) == (2, 0.5)
+
+
+def test_bad_weight_is_reported_with_its_row_in_the_file(tmp_path, monkeypatch):
+    from apmax.data import reading
+
+    rows = [{**row, "weight": 1} for row in client_rows(200)]
+    data = {"train": write_csv(tmp_path / "train.csv", rows), "target": "bought", "weight": "weight"}
+    train_job({"data": data, "committee": {"members": ["linear_ce"], "effort": "quick"}}, out=tmp_path / "run")
+    rows[150]["weight"] = rows[151]["weight"] = -1
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 512)
+    model, source = load_model(tmp_path / "run").open(write_csv(tmp_path / "test.csv", rows))
+    assert max(chunk.num_rows for chunk in source.chunks()) < 100
+    with pytest.raises(ValueError, match=r"column 'weight' of test.csv .* \(counted from 0\): 150, 151$"):
+        evaluate_source(model, source)

@@ -325,4 +325,4 @@ def test_target_without_validation_positives_is_named(folder, tmp_path):
     prepared = prepare(table, target=["a", "rare"], split="random", share=0.3, seed=1)
     missing = [line for line in prepared.warnings if line.startswith("'rare' has no positive row ")]
     assert len(missing) == 1
-    assert "hold out a larger share, or in another way" in missing[0]
+    assert "hold out another share, or in another way" in missing[0]

@@ -357,3 +357,34 @@ def test_the_command_line_takes_several_targets(folder, tmp_path, capsys):
     first = read_csv(tmp_path / "s.csv")[0]
     assert "N" in first["smiles"]
     assert first["decision toxic"] == "1"
+
+
+def chain_molecules(path, rare):
+    """Write 80 chains with a group and two targets; `rare` are the positives of the second."""
+    lines = ["smiles,group,common,rare"]
+    for k in range(80):
+        text = "C" * (1 + k % 9) + "N" * (k % 2) + "O" + "C" * (k // 9)
+        lines.append(f"{text},{k // 8},{int(k % 3 == 0)},{int(k in rare)}")
+    path.write_text("\n".join(lines) + "\n")
+    return {"train": str(path), "smiles": "smiles", "target": ["common", "rare"]}
+
+
+def test_a_target_whose_positives_are_all_held_out_is_refused_before_anything_is_written(tmp_path):
+    data = chain_molecules(tmp_path / "a.csv", [5]) | {"group": "group", "test_share": 0.2}
+    config = MoleculeData(data["train"], ("common",), smiles="smiles", group="group", test_share=0.2)
+    held_out = prepare_committee_rows(config, seed=0).test.row_numbers
+    chain_molecules(tmp_path / "a.csv", held_out[:4])
+    with pytest.raises(ValueError, match="'rare' has no positive row for training: hold out another share"):
+        train_job({"data": data, "committee": {"members": ["gbdt"]}}, out=tmp_path / "r")
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_target_that_was_never_calibrated_has_no_probabilities(tmp_path):
+    data = chain_molecules(tmp_path / "a.csv", [5]) | {"split": "stratified"}
+    train_job({"data": data, "committee": {"members": ["gbdt"]}}, out=tmp_path / "r")
+    model = load_model(tmp_path / "r")
+    assert model.calibration[0] is not None
+    assert model.calibration[1] is None
+    assert model.score(tmp_path / "a.csv").shape == (80, 2)
+    with pytest.raises(ValueError, match="probability: there is none of 'rare'"):
+        model.score(tmp_path / "a.csv", probability=True)

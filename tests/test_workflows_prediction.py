@@ -206,3 +206,19 @@ def test_existing_folder_is_refused_before_torch_is_imported(tmp_path, command):
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(ended.stdout) == [1, False]
     assert "is not empty: continue with --resume, or choose another folder" in ended.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--sort"]])
+def test_data_in_the_file_for_unreadable_rows_are_refused_and_stay(client_folder, tmp_path, capsys, options):
+    source = tmp_path / "ranked.errors.csv"
+    source.write_bytes((client_folder / "test.csv").read_bytes())
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / "ranked.errors.csv").symlink_to(source)
+    for folder in (tmp_path, tmp_path / "link"):
+        assert run("predict", client_folder / "run", source, *options, "--out", folder / "ranked.csv") == 1
+        error = capsys.readouterr().err
+        assert "--out: rows that cannot be read are written to" in error
+        assert "ranked.errors.csv, which is the data" in error
+        assert "choose another name" in error
+        assert not (folder / "ranked.csv").exists()
+        assert source.read_bytes() == (client_folder / "test.csv").read_bytes()

@@ -27,6 +27,8 @@ _PULL = 0.05
 # Weights below this share of the largest change the ranking little, but their members cost as much as others.
 _LEAST_SHARE = 0.1
 _CHUNK = 2**19
+LEAST_DEVIATION = 1e-9
+"""Scores that vary by less than this share of their mean (or of 1) are constant, up to rounding."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +88,13 @@ def fit_blend(
         labels: (n,) or (n, targets) of 0/1; NaN where not known.
         method: "auto", "greedy", "exact", "logistic" or "best".
         sample_weight: (n,) non-negative.
-        groups: (n,) rows of one group stay together in folds and resamples.
+        groups: (n,) rows of one group stay together in folds and resamples. Methods are compared where two groups
+            hold positives.
         seed: Of the folds and resamples.
 
     Raises:
-        ValueError: Wrong shapes, infinite scores, a target without positives or negatives.
+        ValueError: Wrong shapes, infinite scores, groups of another number of rows, a target without positives or
+            negatives.
 
     >>> labels = np.array([1, 0, 1, 0, 0, 1, 0, 0])
     >>> useful, noise = labels + np.linspace(0, 0.5, 8), np.array([3.0, 1, 4, 1, 5, 9, 2, 6])
@@ -99,6 +103,8 @@ def fit_blend(
     """
     validation.choice("method", method, ("auto", *METHODS))
     values, truth, weight = _checked(scores, labels, sample_weight)
+    if groups is not None and np.shape(groups) != (len(truth),):
+        raise ValueError(f"groups must have one entry per row, shape ({len(truth)},), got {np.shape(groups)}")
     several = truth.ndim == 2
     if not several:
         values, truth = values[..., None], truth[:, None]
@@ -125,6 +131,11 @@ class _Rows:
     labels: _Array
     weight: _Array
     groups: NDArray[Any] | None
+
+    @property
+    def folds(self) -> int:
+        """The number of folds, each with positives of its own."""
+        return _FOLDS if self.groups is None else min(_FOLDS, len(np.unique(self.groups[self.labels == 1])))
 
     def take(self, rows: NDArray[np.int64]) -> _Rows:
         groups = None if self.groups is None else self.groups[rows]
@@ -185,8 +196,10 @@ def _fit_target(rows: _Rows, method: str, seed: int) -> tuple[_Array, _Array, _A
     location = share @ scores
     scores -= location
     deviation = np.sqrt(share @ np.square(scores))
-    scale = np.where(deviation > 0, deviation, 1.0)
+    constant = deviation <= LEAST_DEVIATION * np.maximum(1.0, np.abs(location))
+    scale = np.where(constant, 1.0, deviation)
     scores /= scale
+    scores[:, constant] = 0.0
     compared: Mapping[str, float] = {}
     if method != "auto":
         chosen, reason = method, f"{method} was requested"
@@ -194,6 +207,8 @@ def _fit_target(rows: _Rows, method: str, seed: int) -> tuple[_Array, _Array, _A
         chosen, reason = "best", "there is one member"
     elif positives < FEWEST_POSITIVES:
         chosen, reason = BASE_BLEND, f"{positives} positives are too few to compare methods"
+    elif rows.folds < 2:
+        chosen, reason = BASE_BLEND, "positives of one group are too few to compare methods"
     else:
         chosen, reason, compared = _choose(rows, seed)
     return METHODS[chosen](rows), location, scale, chosen, reason, compared
@@ -202,7 +217,7 @@ def _fit_target(rows: _Rows, method: str, seed: int) -> tuple[_Array, _Array, _A
 def _choose(rows: _Rows, seed: int) -> tuple[str, str, Mapping[str, float]]:
     """Return the method, the reason and the cross-fitted average precision of each."""
     blended = {name: np.empty(len(rows.labels)) for name in METHODS}
-    for train, test in k_fold(rows.labels, _FOLDS, groups=rows.groups, seed=seed):
+    for train, test in k_fold(rows.labels, rows.folds, groups=rows.groups, seed=seed):
         part = rows.take(train)
         for name, fit in METHODS.items():
             blended[name][test] = rows.scores[test] @ fit(part)

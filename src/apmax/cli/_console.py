@@ -195,11 +195,11 @@ def show_training(result: JobResult, console: Console, *, quiet: bool = False) -
 
 
 def leaderboard_table(leaderboard: Leaderboard, title: str = "cross-fitted") -> Table:
-    """Return a table of a committee's members by cross-fitted AP, with weight and time, and the blend below."""
+    """Return a table of a committee's members by cross-fitted AP, with weight and time; of several the blend, too."""
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for name in (title, "AP", "95 %", "weight", "time"):
         table.add_column(name, justify="left" if name == title else "right", no_wrap=True)
-    for row in (*leaderboard.rows, leaderboard.blend):
+    for row in (*leaderboard.rows, *([leaderboard.blend] if len(leaderboard.rows) > 1 else [])):
         last = row is leaderboard.blend
         table.add_row(
             Text(row.name, "bold" if last else ""),

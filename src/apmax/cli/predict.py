@@ -54,10 +54,10 @@ def predict_command(
 ) -> None:
     """Add a score to every row of a file; higher means more likely positive.
 
-    All columns and rows are kept. A score is made for ranking and is not a probability, which --probability adds.
-    Files larger than memory are read and written in pieces, images one batch at a time. Molecules and images that
-    cannot be read go to a file of their own, ranked.errors.csv beside ranked.csv, with their row (from 0) and the
-    reason. A score that is not finite is an error, and nothing is written.
+    All columns are kept, and all rows that can be read. A score is made for ranking and is not a probability, which
+    --probability adds. Files larger than memory are read and written in pieces, images one batch at a time. Molecules
+    and images that cannot be read go to a file of their own, ranked.errors.csv beside ranked.csv, with their row
+    (from 0) and the reason. A score that is not finite is an error, and nothing is written.
     """
     from apmax import workflows
     from apmax.cli import _console

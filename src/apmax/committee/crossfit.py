@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apmax import validation
-from apmax.blend import Blend, fit_blend
+from apmax.blend import LEAST_DEVIATION, Blend, fit_blend
 from apmax.committee.features import Features, FittedFeatures
 from apmax.committee.fold_data import FittedMember
 from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, make_leaderboard
@@ -40,11 +40,8 @@ _Array = NDArray[np.float64]
 _RowNumbers = NDArray[np.int64]
 _Fold = tuple[_RowNumbers, _RowNumbers]
 _STOPPING_SHARE = 0.2
-# Relative; scores that differ less do so by rounding.
-_LEAST_DEVIATION = 1e-9
 _REFIT_NOTE = (
-    "the members were fitted again to all rows, with the rounds found in the folds; the scale of their scores is that "
-    "of the last held-out rows"
+    "the members were fitted again to all rows; the figures are of their fits without the rows that they score"
 )
 _UNSCORED_NOTE = "no rows of both classes could be held out: members are not compared, and scores are not calibrated"
 
@@ -107,7 +104,7 @@ class Committee:
         table: The members by name.
         folds: The models of each fold.
         blend: Weights of the members, in the order of `table`.
-        calibration: From blended scores to log-odds.
+        calibration: From blended scores to log-odds; None where no held-out rows have both classes.
         leaderboard: Cross-fitted average precision of members and blend, and the verdict.
         cross_fitted: (n, members) aligned scores of the training rows by models that were not fitted to them, NaN
             where a row has none; None after loading, as they are not saved.
@@ -116,7 +113,7 @@ class Committee:
     table: Mapping[str, Member]
     folds: Sequence[FoldModels]
     blend: Blend
-    calibration: PlattCurve
+    calibration: PlattCurve | None
     leaderboard: Leaderboard
     cross_fitted: _Array | None = field(default=None, compare=False, repr=False)
 
@@ -161,8 +158,8 @@ class Committee:
         return {name: total / len(self.folds) for name, total in totals.items()}
 
     def log_odds(self, scores: _Array) -> _Array:
-        """Return the calibrated log-odds of blended scores."""
-        return self.calibration.logit(scores)
+        """Return the calibrated log-odds of blended scores; without calibration the scores themselves."""
+        return scores if self.calibration is None else self.calibration.logit(scores)
 
 
 def number_of_folds(
@@ -212,8 +209,8 @@ def make_folds(rows: TrainingRows, most: int, seed: int) -> list[_Fold]:
 
 def _expanding_windows(labels: _Array, times: _Array, count: int) -> list[_Fold]:
     """Return folds that hold out later and later blocks of about equal numbers of positives."""
-    moments = np.unique(times)
-    positives = np.array([labels[times <= moment].sum() for moment in moments])
+    moments, place = np.unique(times, return_inverse=True)
+    positives = np.bincount(place, weights=labels).cumsum()
     edges = [moments[np.searchsorted(positives, positives[-1] * k / (count + 1))] for k in range(1, count + 1)]
     folds = []
     for early, late in zip(edges, [*edges[1:], moments[-1]], strict=True):
@@ -265,9 +262,13 @@ def fit_committee(
         on_progress: Called at the start and after each new result, in this thread.
 
     Raises:
-        ValueError: Too few rows for folds, scores that are not finite, or finished results of other rows.
+        ValueError: Too few rows for folds, a fold without both classes in its training rows, scores that are not
+            finite, or finished results of other rows.
     """
     split = make_folds(rows, folds, seed) if isinstance(folds, int) else list(folds)
+    for number, (train, _) in enumerate(split):
+        if len(set(rows.labels[train].tolist())) < 2:
+            raise ValueError(f"folds: the training rows of fold {number + 1} are all of one class")
     one_split = len(split) == 1 and (any(member.refit for member in members.values()) or not len(split[0][1]))
     refit = rows.times is not None or one_split
     parts = {
@@ -424,7 +425,7 @@ def _deviation(scores: _Array, mean: float, share: _Array) -> float:
     1.0
     """
     deviation = float(np.sqrt(share @ np.square(scores - mean)))
-    return deviation if deviation > _LEAST_DEVIATION * max(1.0, abs(mean)) else 1.0
+    return deviation if deviation > LEAST_DEVIATION * max(1.0, abs(mean)) else 1.0
 
 
 def _unscored_committee(
@@ -441,7 +442,7 @@ def _unscored_committee(
     board = [LeaderboardRow(name, unknown, 1 / count, seconds[name]) for name in members]
     total = LeaderboardRow("blend", unknown, 1.0, sum(seconds.values()))
     leaderboard = Leaderboard(tuple(board), total, (), notes)
-    return Committee(dict(members), fold_models, blend, PlattCurve(1.0, 0.0), leaderboard, scores)
+    return Committee(dict(members), fold_models, blend, None, leaderboard, scores)
 
 
 def available_cores() -> int:

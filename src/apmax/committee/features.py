@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse  # type: ignore[import-untyped]
 
+from apmax import extras
 from apmax.data import RobustScale
 from apmax.data.splits import RowNumbers
 
@@ -114,8 +117,8 @@ class EncodedColumns:
         return sizes
 
     def matrix(self, rows: Any) -> Matrix:
-        """Return the encoded rows of a `pyarrow.Table`."""
-        matrix: Matrix = self.encoder.encode(rows).numpy()
+        """Return the encoded rows of a `pyarrow.Table` or a data frame."""
+        matrix: Matrix = self.encoder.encode(arrow_rows(rows)).numpy()
         return matrix
 
     def to_table(self) -> dict[str, Any]:
@@ -135,15 +138,16 @@ class EncodedColumns:
 class TableFeatures:
     """The columns of a `pyarrow.Table`: numbers, categories and dates.
 
+    What a column is, is decided once for all rows: in a fold ids may look like numbers, and dates like those of another
+    format. What is learnt from its values is that of a fold.
+
     Args:
         table: The rows.
-        roles: The kind of some columns by name, as in `TableEncoder.fit`.
-        without: Columns that are not features.
+        encoder: A `TableEncoder` of these rows, or of more; None to fit one.
     """
 
     table: Any
-    roles: Mapping[str, str] = field(default_factory=dict)
-    without: tuple[str, ...] = ()
+    encoder: Any = None
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -154,9 +158,53 @@ class TableFeatures:
 
     def fit(self, rows: RowNumbers, sample_weight: NDArray[np.float64]) -> EncodedColumns:  # noqa: ARG002 - unweighted
         """Return the encoder fitted to these rows."""
+        return EncodedColumns(self._whole.refit(self.take(rows)))
+
+    @cached_property
+    def _whole(self) -> Any:
         from apmax.data.tables import TableEncoder
 
-        return EncodedColumns(TableEncoder.fit(self.take(rows), roles=self.roles, without=self.without))
+        return TableEncoder.fit(self.table) if self.encoder is None else self.encoder
+
+
+def arrow_rows(rows: Any) -> Any:
+    """Return a data frame of pandas or polars, or a `pyarrow.Table`, as a `pyarrow.Table`."""
+    pa = extras.load("pyarrow", "tables")
+    if isinstance(rows, pa.Table):
+        return rows
+    if hasattr(rows, "iloc"):
+        return pa.Table.from_pandas(rows, preserve_index=False)
+    # Texts of polars are views otherwise, whose rows pyarrow cannot take.
+    return rows.to_arrow(compat_level=import_module("polars").CompatLevel.oldest())
+
+
+@dataclass(frozen=True)
+class FrameFeatures:
+    """The rows of a data frame of pandas or polars: a user's own estimators read the frame itself.
+
+    Args:
+        frame: The rows.
+        columns: The same rows as numbers or as a `pyarrow.Table`, for the other members.
+    """
+
+    frame: Any
+    columns: ArrayFeatures | TableFeatures
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def take(self, rows: RowNumbers) -> Any:
+        """Return these rows of the frame."""
+        return take_frame(self.frame, rows)
+
+    def fit(self, rows: RowNumbers, sample_weight: NDArray[np.float64]) -> ScaledColumns | EncodedColumns:
+        """Return the encoding fitted to these rows."""
+        return self.columns.fit(rows, sample_weight)
+
+
+def take_frame(frame: Any, rows: RowNumbers) -> Any:
+    """Return some rows of a data frame of pandas or polars."""
+    return frame.take(rows) if hasattr(frame, "iloc") else frame[rows]
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def write_committee(folder: Path, committee: Committee) -> list[str]:
             for fold in committee.folds
         ],
         "blend": nan_to_none(_without_arrays(dataclasses.asdict(committee.blend))),
-        "calibration": list(committee.calibration),
+        "calibration": None if committee.calibration is None else list(committee.calibration),
         "leaderboard": nan_to_none(dataclasses.asdict(committee.leaderboard)),
     }
     contents[CONTENT_FILE] = (json.dumps(table, indent=1) + "\n").encode()
@@ -168,7 +168,7 @@ def _parse(manifest: Manifest, folder: str, readers: Mapping[str, Member] | None
         members,
         folds,
         Blend(**arrays, method=tuple(blend["method"]), reason=tuple(blend["reason"]), ap=tuple(blend["ap"])),
-        PlattCurve(*map(float, table["calibration"])),
+        None if table["calibration"] is None else PlattCurve(*map(float, table["calibration"])),
         _leaderboard(table["leaderboard"]),
     )
 

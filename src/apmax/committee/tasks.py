@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from apmax import extras
-from apmax.committee.features import Features, FittedFeatures, Matrix
+from apmax.committee.features import Features, FittedFeatures, FrameFeatures, Matrix
 from apmax.committee.fold_data import FittedMember, FoldData
 from apmax.committee.members import Member
 
@@ -111,9 +111,11 @@ class FoldRows:
         if self.encoding.kind != "table":
             return self.encoding.matrix(self.features.take(rows))
         matrix = np.empty((len(rows), len(self.encoding.sizes)), np.float32)
+        # A column of objects in a data frame can be of another type in a part than in all rows.
+        features = self.features.columns if isinstance(self.features, FrameFeatures) else self.features
         for start in range(0, len(rows), _ENCODED_ROWS):
             part = slice(start, start + _ENCODED_ROWS)
-            matrix[part] = self.encoding.matrix(self.features.take(rows[part]))
+            matrix[part] = self.encoding.matrix(features.take(rows[part]))
         return matrix
 
     def seconds(self, member: Member) -> float:

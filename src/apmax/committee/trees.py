@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -151,11 +152,17 @@ def fit_boosting(
         # The mean of the last rounds belongs to the one in their middle.
         rounds = max(least_rounds, booster.best_iteration - smoothed // 2)
         if not refit:
-            return Boosting.from_bytes(booster.model_to_string(num_iteration=rounds).encode())
+            return Boosting.from_bytes(_model_text(booster, rounds))
         # Their rows and gradients are freed before those of the second fit are made.
         del booster, train
     booster = lightgbm.train(chosen, dataset(slice(None)), rounds or least_rounds)
-    return Boosting.from_bytes(booster.model_to_string().encode())
+    return Boosting.from_bytes(_model_text(booster))
+
+
+def _model_text(booster: Any, rounds: int | None = None) -> bytes:
+    """Return the text of a model, which does not depend on the number of threads that fitted it."""
+    text: str = booster.model_to_string(num_iteration=rounds)
+    return re.sub(r"^\[num_threads: \d+\]$", "[num_threads: 1]", text, count=1, flags=re.MULTILINE).encode()
 
 
 def running_average_precision(rounds: int) -> Callable[[_Array, Any], tuple[str, float, bool]]:
@@ -354,7 +361,7 @@ def fit_forest(matrix: Matrix, labels: _Array, sample_weight: _Array, *, kind: s
             n_estimators=count,
             # Without a limit that matters scikit-learn grows trees depth first, which is a little faster.
             max_leaf_nodes=MOST_LEAVES if len(weight) > MOST_LEAVES else None,
-            random_state=seed + _BLOCK_SEED * number,
+            random_state=(seed + _BLOCK_SEED * number) % 2**32,
             n_jobs=1,
         )
         # By columns a forest of mostly zeros is the same one, fitted in a tenth of the time.

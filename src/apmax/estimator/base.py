@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import numbers
 from abc import abstractmethod
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,23 @@ from apmax import validation
 _Array = NDArray[np.float64]
 # Committees add the number of the fold to the seed.
 _LARGEST_SEED = np.iinfo(np.int32).max - 2**10
+_Classifier = TypeVar("_Classifier", bound="RankingClassifier")
+
+
+class BinaryLabels(NamedTuple):
+    """Labels of two classes.
+
+    Attributes:
+        classes: The two classes, sorted.
+        sign: 1 if the second of them is the positive class, otherwise -1.
+        labels: (n,) 1 for the positive class, 0 for the other.
+        sample_weight: (n,).
+    """
+
+    classes: NDArray[Any]
+    sign: float
+    labels: _Array
+    sample_weight: _Array
 
 
 class RankingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -26,6 +44,7 @@ class RankingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     pos_label: Any
     random_state: Any
     classes_: NDArray[Any]
+    _sign: float
 
     @abstractmethod
     def decision_function(self, X: Any) -> _Array:
@@ -46,8 +65,19 @@ class RankingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.classifier_tags.multi_class = False
         return tags
 
-    def _binary_labels(self, y: Any, sample_weight: Any) -> tuple[_Array, _Array]:
-        """Set `classes_`, and return (n,) labels of 0/1 for the positive class and (n,) weights.
+    def _fit_as_copy(self: _Classifier, *arguments: Any) -> _Classifier:
+        """Call `_fit` of a copy, and take over all that it has learnt: a fit that fails leaves this one as it was."""
+        fitted = copy.copy(self)
+        fitted._fit(*arguments)
+        self.__dict__ = fitted.__dict__
+        return self
+
+    @abstractmethod
+    def _fit(self, X: Any, y: Any, *arguments: Any) -> None:
+        """Set the fitted attributes; where it fails, some of them may be set."""
+
+    def _binary_labels(self, y: Any, sample_weight: Any) -> BinaryLabels:
+        """Return the classes, (n,) labels of 0/1 for the positive class and (n,) weights.
 
         Raises:
             ValueError: Not two classes among the rows of positive weight, or `pos_label` is none of them.
@@ -67,10 +97,9 @@ class RankingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         if self.pos_label is not None and self.pos_label not in classes.tolist():
             raise ValueError(f"pos_label must be one of the classes {classes.tolist()!r}, got {self.pos_label!r}")
-        self.classes_ = classes
         positive = classes[1] if self.pos_label is None else self.pos_label
-        self._sign = 1.0 if positive == classes[1] else -1.0
-        return (y == positive).astype(np.float64), weight
+        sign = 1.0 if positive == classes[1] else -1.0
+        return BinaryLabels(classes, sign, (y == positive).astype(np.float64), weight)
 
     def _seed(self) -> int:
         """Return an int `random_state` itself, otherwise a number that it draws."""

@@ -162,6 +162,9 @@ class APClassifier(RankingClassifier):
             ValueError: Invalid parameters, not two classes, missing or infinite values, negative weights.
         """
         self._check_parameters()
+        return self._fit_as_copy(X, y, sample_weight)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any = None) -> None:
         rows = self._labelled_rows(X, y, sample_weight)
         for name in _OPTIONAL_ATTRIBUTES:
             self.__dict__.pop(name, None)
@@ -171,7 +174,6 @@ class APClassifier(RankingClassifier):
             rows = _LabelledRows(*(part[kept] for part in rows))
         (self._fit_exact if self.solver == "exact" else self._fit_network)(rows, loss)
         self.loss_ = loss
-        return self
 
     def decision_function(self, X: Any) -> _Array:
         """Return (n,) calibrated log-odds of `classes_[1]`; their order is the ranking.
@@ -235,7 +237,8 @@ class APClassifier(RankingClassifier):
 
     def _labelled_rows(self, X: Any, y: Any, sample_weight: Any) -> _LabelledRows:
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
-        return _LabelledRows(X, *self._binary_labels(y, sample_weight))
+        self.classes_, self._sign, *labelled = self._binary_labels(y, sample_weight)
+        return _LabelledRows(X, *labelled)
 
     def _choose_loss(self, rows: _LabelledRows) -> str:
         seed = 0 if self.random_state is None else self._seed()
@@ -264,7 +267,7 @@ class APClassifier(RankingClassifier):
             warnings.warn(
                 f"L-BFGS-B did not converge in {fit.iterations} iterations; raise max_iter, tol or l2",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=5,  # where `fit` was called
             )
         slopes = fit.weight * columns.inverse
         self.calibration_ = fit_platt(np.asarray(X @ slopes), labels, weight)

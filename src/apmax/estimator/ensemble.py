@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ from numpy.typing import NDArray
 from sklearn.model_selection import check_cv  # type: ignore[import-untyped]
 from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
 
-from apmax import extras, validation
+from apmax import validation
 from apmax.committee import ArrayFeatures, TableFeatures, TrainingRows, find_members, fit_committee
+from apmax.committee.features import FrameFeatures, arrow_rows, take_frame
 from apmax.estimator.base import RankingClassifier
 
 _Array = NDArray[np.float64]
@@ -25,7 +27,8 @@ class APEnsembleClassifier(RankingClassifier):
 
     Args:
         members: Names in `apmax.committee.MEMBERS` and pairs (name, scikit-learn estimator); None for all
-            of effort "standard".
+            of effort "standard". An estimator of your own reads rows as you give them: of a data frame with its
+            columns by name.
         cv: The largest number of folds, fewer where there are fewer positives (or groups that hold positives); or a
             splitter or splits of scikit-learn.
         pos_label: The class whose average precision is maximised; None for the last of `classes_`.
@@ -72,37 +75,60 @@ class APEnsembleClassifier(RankingClassifier):
             groups: (n,) rows of one group stay together in every split.
 
         Raises:
-            ValueError: Wrong settings, not two classes, or fewer than two rows of a class.
+            ValueError: Wrong settings, not two classes, fewer than two rows of a class, or groups of other rows.
         """
+        return self._fit_as_copy(X, y, sample_weight, groups)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> None:
         if isinstance(self.cv, numbers.Integral):
             validation.whole("cv", self.cv, 2)
         members = find_members(self.members)
         self._mixed = _has_mixed_columns(X)
+        # A frame is converted once where nobody needs the frame itself.
+        self._reads_frame = _is_frame(X) and any(member.raw for member in members.values())
+        frame = X
         if self._mixed:
             _, y = validate_data(self, np.zeros((len(X), 1)), y)
             self.n_features_in_, self.feature_names_in_ = X.shape[1], np.asarray(X.columns, dtype=object)
         else:
             X, y = validate_data(self, X, y, dtype=np.float64)
-        labels, weight = self._binary_labels(y, sample_weight)
+        self.classes_, self._sign, labels, weight = self._binary_labels(y, sample_weight)
+        groups = None if groups is None else _checked_groups(groups, len(y))
         kept = np.flatnonzero(weight > 0)
-        features = TableFeatures(_arrow(X).take(kept)) if self._mixed else ArrayFeatures(X[kept])
+        columns = TableFeatures(arrow_rows(X).take(kept)) if self._mixed else ArrayFeatures(X[kept])
         rows = TrainingRows(
-            features,
+            FrameFeatures(take_frame(frame, kept), columns) if self._reads_frame else columns,
             labels[kept],
             weight[kept],
-            None if groups is None else np.asarray(groups)[kept],
+            None if groups is None else groups[kept],
         )
         folds = int(self.cv) if isinstance(self.cv, numbers.Integral) else _given_folds(self.cv, X, y, groups, kept)
         committee = fit_committee(rows, members, folds=folds, seed=self._seed(), n_jobs=self.n_jobs or 1)
         self.committee_, self.leaderboard_ = committee, committee.leaderboard
         self.weights_ = dict(zip(members, committee.blend.weights.tolist(), strict=True))
-        return self
 
     def decision_function(self, X: Any) -> _Array:
-        """Return (n,) calibrated log-odds of `classes_[1]`; their order is the ranking."""
+        """Return (n,) calibrated log-odds of `classes_[1]`; their order is the ranking.
+
+        Raises:
+            ValueError: A data frame has other columns than in training, or in another order.
+        """
         check_is_fitted(self, "committee_")
-        rows = _arrow(X) if self._mixed else validate_data(self, X, dtype=np.float64, reset=False)
+        if self._mixed:
+            _check_columns(X, self.feature_names_in_.tolist())
+            rows = X if self._reads_frame else arrow_rows(X)
+        else:
+            array = validate_data(self, X, dtype=np.float64, reset=False)
+            rows = X if self._reads_frame and _is_frame(X) else array
         return np.asarray(self._sign * self.committee_.log_odds(self.committee_.score(rows)))
+
+
+def _checked_groups(groups: Any, rows: int) -> NDArray[Any]:
+    """Return the groups as an array, (rows,)."""
+    found = np.asarray(groups)
+    if found.shape != (rows,):
+        raise ValueError(f"groups must have the shape ({rows},), one group for each row of X; got {found.shape}")
+    return found
 
 
 def _given_folds(cv: Any, X: Any, y: Any, groups: Any, kept: NDArray[np.int64]) -> list[tuple[Any, Any]]:
@@ -113,13 +139,35 @@ def _given_folds(cv: Any, X: Any, y: Any, groups: Any, kept: NDArray[np.int64]) 
     return [(train[train >= 0], test[test >= 0]) for train, test in folds]
 
 
+def _is_frame(X: Any) -> bool:
+    """Return whether X is a data frame of pandas or polars."""
+    return hasattr(X, "dtypes") and hasattr(X, "columns")
+
+
 def _has_mixed_columns(X: Any) -> bool:
     """Return whether X is a data frame with columns other than numbers."""
-    return hasattr(X, "dtypes") and hasattr(X, "columns") and any(t.kind not in "iufb" for t in X.dtypes)
+    return _is_frame(X) and not all(map(_is_number, X.dtypes))
 
 
-def _arrow(X: Any) -> Any:
-    """Return a data frame as a `pyarrow.Table`."""
-    if not hasattr(X, "columns"):
+def _is_number(dtype: Any) -> bool:
+    """Return whether a column of this type, of pandas or polars, holds numbers or truth values."""
+    kind = getattr(dtype, "kind", None)
+    return bool(dtype.is_numeric() or str(dtype) == "Boolean") if kind is None else kind in "iufb"
+
+
+def _check_columns(X: Any, names: Sequence[Any]) -> None:
+    """Raise unless X is a data frame with these columns in this order, which scikit-learn asks for, too."""
+    if not _is_frame(X):
         raise ValueError("X must be a data frame with the columns of training, got an array")
-    return extras.load("pyarrow", "tables").Table.from_pandas(X, preserve_index=False)
+    from apmax.data.reading import list_names  # needs pyarrow, which tables of numbers do not
+
+    given = list(X.columns)
+    if given == names:
+        return
+    differences = {
+        "missing": [name for name in names if name not in given],
+        "not in training": [name for name in given if name not in names],
+    }
+    found = [f"{what}: {list_names(map(str, each))}" for what, each in differences.items() if each]
+    found = found or ["they are in another order: pass X[list(model.feature_names_in_)]"]
+    raise ValueError(f"X must have the columns of training in the same order; {'; '.join(found)}")

@@ -194,7 +194,10 @@ def _load_resumed(run_state: RunState, resume: bool | str) -> dict[str, Any] | N
 def _check_same_run(saved: dict[str, Any], run_state: RunState) -> None:
     """Raise `ValueError` unless the checkpoint is of this run, up to fields that may change."""
     if saved["data"] != run_state.fingerprint:
-        raise ValueError(f"the checkpoint in {run_state.path} was trained on other data: its fingerprint differs")
+        raise ValueError(
+            f"the checkpoint in {run_state.path} was trained on other data: resume with the same, or choose another "
+            "directory"
+        )
     old, new = run_from_table(saved["config"]), run_state.run
     if old.seed != new.seed:
         raise ValueError(f"seed was {old.seed} in the checkpoint and is {new.seed} now: resume with the same seed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -41,11 +41,11 @@ from apmax.workflows.data_types import FrozenImageType, LabelledRows, RowReport,
 from apmax.workflows.evaluation import evaluate_targets
 from apmax.workflows.job import CommitteeConfig, CommitteeJob, job_from_toml
 from apmax.workflows.job_result import JobResult, Notify
-from apmax.workflows.model_folder import PLAN_FILE, committee_folders, job_files, save_job
+from apmax.workflows.model_folder import DECISION_FILE, PLAN_FILE, committee_folders, job_files, save_job
 from apmax.workflows.prediction import unreadable_table, write_table
 from apmax.workflows.prepare import CommitteeRows, prepare_committee_rows
 from apmax.workflows.saved_model import SavedCommittee
-from apmax.workflows.scored_rows import MODEL_KIND, save_scored_rows, score_labelled_rows
+from apmax.workflows.scored_rows import MODEL_KIND, save_scored_rows, score_labelled_rows, scores_file
 
 PARALLEL_SECONDS = 10.0
 """Estimated time from which several processes fit the members: starting them takes some seconds."""
@@ -81,6 +81,7 @@ def train_committee(
         _check_same_job(folder, before, job, fingerprint)
     # Before anything is written: the rows may not allow even one split.
     folds = _shared_folds(prepared, job, plan)
+    targets = _target_rows(prepared, folds, plan, job.committee)
     if notify is not None:
         notify([*prepared.facts, *networks, *plan_lines(plan)], prepared.warnings)
     if before is None:
@@ -88,9 +89,8 @@ def train_committee(
         save_job(folder, job, prepared.encoder, prepared.targets, plan=content.encode(), backbone=weights)
         if prepared.unreadable:
             write_table(folder / "unreadable.csv", unreadable_table(prepared.unreadable))
-    targets = _target_rows(prepared, folds, plan, job.committee)
     committees = [_fit(target, plan, folder, progress=progress) for target in targets]
-    return _finish(job, targets, committees, prepared, folder)
+    return _finish(job, targets, committees, prepared, folder, started)
 
 
 def _check_networks(job: CommitteeJob) -> list[str]:
@@ -163,7 +163,7 @@ class _TargetRows:
 def _all_rows(prepared: CommitteeRows) -> TrainingRows:
     """Return all training rows; of several targets a row is positive if it is for any of them."""
     return TrainingRows(
-        prepared.data_type.committee_features(prepared.rows),
+        prepared.data_type.committee_features(prepared.rows, prepared.encoder),
         one_column(prepared.rows.labels).astype(np.float64),
         prepared.sample_weight,
         groups=prepared.groups,
@@ -196,7 +196,7 @@ def _target_rows(
         places = np.flatnonzero(~np.isnan(labels))
         labelled = replace(prepared.rows.take(places), labels=labels[places])
         rows = TrainingRows(
-            data_type.committee_features(labelled),
+            data_type.committee_features(labelled, prepared.encoder),
             labels[places].astype(np.float64),
             every.sample_weight[places],
             groups=None if every.groups is None else every.groups[places],
@@ -269,8 +269,9 @@ def _finish(
     committees: list[Committee],
     prepared: CommitteeRows,
     folder: Path,
+    started: Manifest | None,
 ) -> JobResult:
-    """Evaluate and save fitted committees, the manifest last."""
+    """Evaluate and save fitted committees, the manifest last; `started` is the one of an earlier training."""
     frozen = prepared.data_type if isinstance(prepared.data_type, FrozenImageType) else None
     model = SavedCommittee.of(job, prepared.encoder, prepared.targets, committees, frozen=frozen)
     names, rows, report = model.targets.names, prepared.rows, RowReport()
@@ -303,7 +304,11 @@ def _finish(
         for target, committee in zip(targets, committees, strict=True)
         for name in write_committee(folder / target.folder, committee)
     ]
-    write_manifest(folder, [*files, *save_scored_rows(folder, scored), *job_files(job)], kind=MODEL_KIND)
+    files += [*save_scored_rows(folder, scored), *job_files(job)]
+    decided = started is not None and _has_decision(started, files)
+    write_manifest(folder, [*files, *([DECISION_FILE] if decided else [])], kind=MODEL_KIND)
+    if not decided:
+        (folder / DECISION_FILE).unlink(missing_ok=True)
     sheets = draw_contact_sheets(model, *shown[:2], folder, part=shown[2])
     return JobResult(
         folder,
@@ -315,6 +320,21 @@ def _finish(
         scored=scored,
         leaderboards=leaderboards,
     )
+
+
+def _has_decision(started: Manifest, files: Iterable[str]) -> bool:
+    """Return whether a finished training has a decision, and the models and scores that it was made for are in files.
+
+    The blend is compared by its scores: committee.json has the sum of the seconds, too, which rounding can change.
+    """
+    if not started.complete or DECISION_FILE not in started.files:
+        return False
+    basis = [name for name in files if "members/" in name or name == scores_file("cross-fitted")]
+    try:
+        started.verify([*basis, DECISION_FILE])
+    except FolderError:
+        return False
+    return True
 
 
 def _leaderboard_content(leaderboard: Leaderboard) -> dict[str, Any]:
@@ -386,7 +406,7 @@ def _check_same_job(folder: Path, before: _Started, job: CommitteeJob, fingerpri
             raise ValueError(f"{name} was {old} in {folder} and is {new} now: resume with the same")
     if before.fingerprint != fingerprint:
         given = job.committee.frozen or job.committee.pretrained is not None
-        what = "other rows, or its network of other weights" if given else "other rows"
+        what = "other rows, groups or times" + (", or its network of other weights" if given else "")
         raise ValueError(f"the training in {folder} was of {what}: their fingerprint differs; resume with the same")
 
 
@@ -396,9 +416,15 @@ def _first_weights(config: CommitteeConfig) -> bytes | None:
 
 
 def _fingerprint(prepared: CommitteeRows, network: bytes | None) -> str:
-    """Return a SHA-256 of inputs, labels and weights of the training rows, and one of a network's given weights."""
+    """Return a SHA-256 of inputs, labels and weights of the training rows, and of what else the fits depend on.
+
+    These are the groups and times that decide the folds, and a network's given weights.
+    """
     rows = prepared.rows
     dataset = next(encode_rows(prepared.encoder, rows.table)).dataset if rows.dataset is None else rows.dataset
     labels, weight = torch.tensor(rows.labels), torch.tensor(prepared.sample_weight)
     digest = data_fingerprint(Data(dataset), (labels, None), (weight, None))
-    return digest if network is None else f"{digest} {hashlib.sha256(network).hexdigest()}"
+    groups = None if prepared.groups is None else np.unique(prepared.groups, return_inverse=True)[1].ravel()
+    more = [array.tobytes() for array in (groups, prepared.times) if array is not None]
+    more += [] if network is None else [network]
+    return " ".join([digest, *(hashlib.sha256(each).hexdigest() for each in more)])

@@ -15,7 +15,7 @@ from apmax.data import RowSource, any_known
 from apmax.metrics import Difference, Interval
 from apmax.train import nan_to_none
 from apmax.workflows.data_types import RowReport
-from apmax.workflows.labelled_files import read_weights
+from apmax.workflows.labelled_files import read_weights, same_file
 from apmax.workflows.saved_model import SavedModel
 from apmax.workflows.scored_rows import ScoredRows
 
@@ -158,9 +158,11 @@ def score_source(model: SavedModel, source: RowSource) -> tuple[ScoredRows, list
     report, scores, labels, weights = RowReport(), [], [], []
     column = model.job.data.weight
     weighted = column is not None and column in source.columns
+    start = 0
     for chunk, chunk_scores in model.score_chunks(source, report):
         if weighted:
-            weights.append(read_weights(chunk, str(column), source))
+            weights.append(read_weights(chunk, str(column), source, np.arange(start, start + chunk.num_rows)))
+        start += chunk.num_rows
         scores.append(chunk_scores)
         labels.append(model.targets.labels(chunk))
     if not scores:
@@ -168,12 +170,20 @@ def score_source(model: SavedModel, source: RowSource) -> tuple[ScoredRows, list
     label = np.concatenate(labels)
     unlabelled = int((~any_known(label)).sum())
     warnings = [
+        *_training_file(model, source),
         *report.lines(),
         *([f"{unlabelled:,} rows without a target are left out"] if unlabelled else []),
         *([f"there is no column {column!r}: all rows have the same weight"] if column and not weighted else []),
     ]
     weight = np.concatenate(weights) if weighted else None
     return ScoredRows.of("test", np.concatenate(scores), label, sample_weight=weight), warnings
+
+
+def _training_file(model: SavedModel, source: RowSource) -> list[str]:
+    """Return a warning if the rows are those that the model was trained on."""
+    if not same_file(model.job.data.train, source.path):
+        return []
+    return [f"{source.path.name} is what the model was trained on: its figures say nothing about new rows"]
 
 
 def evaluate_source(model: SavedModel, source: RowSource) -> tuple[TargetEvaluations, list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,12 @@ class JobFiles:
 
     def warnings(self) -> list[str]:
         """Return the warnings of all files; those of other files than the training file begin with their name."""
-        return [
+        repeated = [
+            f"{name}: {source.path.name} is the file of the training rows: its figures say nothing about new rows"
+            for name, source in self.sources.items()
+            if name != "train" and same_file(self.sources["train"].path, source.path)
+        ]
+        return repeated + [
             line if name == "train" else f"{self.sources[name].path.name}: {line}"
             for name, part in self.parts.items()
             for line in part.warnings
@@ -45,6 +51,14 @@ class JobFiles:
         """Return the size of the training file in words."""
         rows = self.train
         return f"{self.sources['train'].path.name}: {len(rows.labels):,} rows, {_positives_text(rows, self.targets)}"
+
+
+def same_file(one: str | Path, other: str | Path) -> bool:
+    """Return whether two paths are of one existing file or folder."""
+    try:
+        return Path(one).samefile(other)
+    except OSError:
+        return False
 
 
 def read_job_files(config: DataConfig) -> JobFiles:

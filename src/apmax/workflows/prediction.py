@@ -57,9 +57,9 @@ def write_predictions(
         contact_sheet: A PNG file for a picture of the best rows in `out`, where rows are images.
 
     Raises:
-        ValueError: The source has a column of that name, `out` is the source, several targets and no `by`, a row that
-            cannot be read with `on_error="raise"`, a score that is not finite, no probabilities of a target, or a
-            contact sheet for a model of other data than images. Nothing has been written then.
+        ValueError: The source has a column of that name, `out` or `errors_file(out)` is the source, several targets
+            and no `by`, a row that cannot be read with `on_error="raise"`, a score that is not finite, no probabilities
+            of a target, or a contact sheet for a model of other data than images. Nothing has been written then.
     """
     if probability:
         model.check_calibration()
@@ -72,6 +72,12 @@ def write_predictions(
     file = Path(out)
     if file.exists() and file.samefile(source.path):
         raise ValueError(f"out must be another file than the data, got {out}")
+    errors = errors_file(file)
+    if errors.exists() and errors.samefile(source.path):
+        raise ValueError(
+            f"out: rows that cannot be read are written to {errors}, which is the data: choose another name than "
+            f"{file.name}"
+        )
     if top is not None:
         validation.whole("top", top, 1)
     validation.choice("on_error", on_error, ON_ERROR)
@@ -97,9 +103,9 @@ def write_predictions(
     if sheet is not None:
         sheet.draw(report.rows - len(report.unreadable_rows), complete=top is None)
     if report.unreadable_rows:
-        write_table(errors_file(file), _row_table(report.unreadable_rows))
+        write_table(errors, _row_table(report.unreadable_rows))
     else:
-        errors_file(file).unlink(missing_ok=True)
+        errors.unlink(missing_ok=True)
     report.add_time("writing")
     return report
 

@@ -237,6 +237,8 @@ def prepare_committee_rows(config: DataConfig, *, seed: int) -> CommitteeRows:
         train, held_out = halve(np.arange(len(rows.labels)), config.test_share)
         check_parts(one_column(rows.labels), {"training": train, "test": held_out}, method)
         rows, test = rows.take(train), rows.take(held_out)
+    if one_sided := _one_sided_targets(files.targets, {"training": rows}):
+        raise ValueError(one_sided[0])
     encoder = data_type.fit_encoder(rows.table, config.not_features)
     return CommitteeRows(
         data_type=data_type,
@@ -251,7 +253,11 @@ def prepare_committee_rows(config: DataConfig, *, seed: int) -> CommitteeRows:
             *data_type.facts(),
             *_columns_text(encoder),
         ],
-        warnings=[*files.warnings(), *data_type.suspicions(encoder, rows.table, rows.labels)],
+        warnings=[
+            *files.warnings(),
+            *_one_sided_targets(files.targets, {"test": test}),
+            *data_type.suspicions(encoder, rows.table, rows.labels),
+        ],
         test=test,
         unreadable=files.unreadable(),
     )
@@ -268,7 +274,7 @@ def _relative_weight(rows: LabelledRows) -> npt.NDArray[np.float32] | None:
 def _one_sided_targets(targets: Targets, parts: Mapping[str, LabelledRows | None]) -> list[str]:
     """Return a line for each of several targets without a positive or a negative row in a part."""
     return [
-        f"{target.name!r} has no {word} row for {part}: hold out a larger share, or in another way"
+        f"{target.name!r} has no {word} row for {part}: hold out another share, or in another way"
         for part, rows in parts.items()
         if rows is not None and rows.labels.ndim > 1
         for target, column in zip(targets.each, rows.labels.T, strict=True)

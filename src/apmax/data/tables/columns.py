@@ -94,6 +94,10 @@ class Number:
         scale = RobustScale.fit(values[known])
         return Number(name, scale.median, scale.scale, indicator=not known.all())
 
+    def refit(self, column: Any) -> Number:
+        """Return this column fitted to other rows."""
+        return Number.fit(self.name, column)
+
     def encode(self, column: Any, report: EncodingReport) -> list[Numbers]:
         """Return the scaled numbers and, where training had missing values, 1 for missing."""
         values, unreadable = parsing.numbers(column)
@@ -133,6 +137,10 @@ class Category:
         rare = tuple(each["values"] for each in counted[len(kept) :][:MOST_RARE])
         return Category(name, kept, rare, text.null_count > 0)
 
+    def refit(self, column: Any) -> Category:
+        """Return this column fitted to other rows."""
+        return Category.fit(self.name, column)
+
     def encode(self, column: Any, report: EncodingReport) -> list[Numbers]:
         """Return the codes."""
         text = parsing.words(column)
@@ -167,13 +175,17 @@ class Date:
     indicator: bool
 
     @staticmethod
-    def fit(name: str, column: Any) -> Date:
-        """Learn the format, the span and whether times of day are given."""
-        form = parsing.column_date_format(column)
+    def fit(name: str, column: Any, form: str | None = None) -> Date:
+        """Learn the format (unless it is given), the span and whether times of day are given."""
+        form = parsing.column_date_format(column) if form is None else form
         values, _ = parsing.seconds(column, form)
         known = values[~np.isnan(values)]
         scale = RobustScale.fit(known)
         return Date(name, form, scale.median, scale.scale, bool((known % DAY != 0).any()), len(known) < len(values))
+
+    def refit(self, column: Any) -> Date:
+        """Return this column fitted to other rows, which need not tell its format."""
+        return Date.fit(self.name, column, self.format)
 
     def encode(self, column: Any, report: EncodingReport) -> list[Numbers]:
         """Return the scaled time, and sine and cosine of each cycle; all 0 where missing, with an indicator."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor
 from apmax import extras
 from apmax.data.reading import list_names
 from apmax.data.tables.columns import KINDS, Column, EncodingReport, read_column, write_column
-from apmax.data.tables.inference import DROP, column_role
+from apmax.data.tables.inference import DROP, NO_VALUE, column_role, lack_of_values
 
 pa = extras.load("pyarrow", "tables")
 
@@ -73,11 +73,35 @@ class TableEncoder:
             else:
                 with _named_column(name):
                     columns.append(KINDS[kind].fit(name, column))
+        return TableEncoder._of(columns, left_out)
+
+    @staticmethod
+    def _of(columns: Sequence[Column], left_out: Mapping[str, str]) -> TableEncoder:
         if not columns:
             reasons = "; ".join(f"{name!r} ({reason})" for name, reason in list(left_out.items())[:_SHOWN])
             reasons += f"; and {len(left_out) - _SHOWN:,} more" if len(left_out) > _SHOWN else ""
             raise ValueError(f"no column is left to learn from{': ' + reasons if reasons else ''}")
         return TableEncoder(tuple(columns), left_out)
+
+    def refit(self, table: Any) -> TableEncoder:
+        """Return an encoder of the same columns, each of the same kind, fitted to some of the training rows.
+
+        A column that is constant in these rows is left out, unless all of them are.
+
+        Raises:
+            ValueError: No column has a value in these rows.
+
+        >>> import pyarrow as pa
+        >>> table = pa.table({"age": [31, 58, 47], "sex": ["f", "m", "f"]})
+        >>> TableEncoder.fit(table).refit(table.take([0, 2])).left_out
+        {'sex': 'the same in every row'}
+        """
+        lacking = {column.name: lack_of_values(column, table.column(column.name)) for column in self.columns}
+        left_out = {name: reason for name, reason in lacking.items() if reason}
+        if len(left_out) == len(self.columns):
+            left_out = {name: reason for name, reason in left_out.items() if reason == NO_VALUE}
+        columns = [c.refit(table.column(c.name)) for c in self.columns if c.name not in left_out]
+        return TableEncoder._of(columns, {**self.left_out, **left_out})
 
     @property
     def sizes(self) -> list[int]:

@@ -9,11 +9,12 @@ import numpy as np
 
 from apmax import extras, validation
 from apmax.data import parsing
-from apmax.data.tables.columns import KINDS, MANY
+from apmax.data.tables.columns import KINDS, MANY, Column
 
 pc = extras.load("pyarrow.compute", "tables")
 
 DROP = "drop"
+NO_VALUE, CONSTANT = "no value at all", "the same in every row"
 ROLES = (*KINDS, DROP)
 ID_NAMES = ("id", "index", "key", "uuid", "guid", "rowid", "row")
 
@@ -30,19 +31,16 @@ def kind_of(name: str, column: Any) -> tuple[str, str]:
     (('number', ''), ('drop', 'different in every row: an id?'))
     """
     if column.null_count == len(column):
-        return DROP, "no value at all"
+        return DROP, NO_VALUE
     if not (parsing.is_text(column) or parsing.is_number(column) or parsing.is_date(column)):
         return DROP, f"of type {column.type}, which is not supported"
     if parsing.is_number(column):
         values, _ = parsing.numbers(column)
         return _number(name, values)
     text = parsing.words(column)
-    known = len(text) - text.null_count
-    if known == 0:
-        return DROP, "no value at all"
-    distinct = len(pc.drop_null(pc.unique(text)))
-    if distinct == 1 and known == len(text):
-        return DROP, "the same in every row"
+    if reason := _lack_of_words(text):
+        return DROP, reason
+    known, distinct = len(text) - text.null_count, len(pc.drop_null(pc.unique(text)))
     if parsing.is_date(column):
         return "date", ""
     values, unreadable = parsing.numbers(text)
@@ -73,12 +71,30 @@ def column_role(name: str, column: Any, roles: Mapping[str, str]) -> tuple[str, 
     return wanted, ""
 
 
-def _number(name: str, values: parsing.Numbers) -> tuple[str, str]:
+def lack_of_values(fitted: Column, column: Any) -> str:
+    """Return why the rows of a column say nothing, or an empty text: all are missing or the same."""
+    if fitted.kind == "number":
+        return _lack_of_numbers(parsing.numbers(column)[0])
+    return _lack_of_words(parsing.words(column))
+
+
+def _lack_of_numbers(values: parsing.Numbers) -> str:
     known = values[~np.isnan(values)]
     if known.size == 0:
-        return DROP, "no value at all"
-    if known.size == values.size and known.min() == known.max():
-        return DROP, "the same in every row"
+        return NO_VALUE
+    return CONSTANT if known.size == values.size and known.min() == known.max() else ""
+
+
+def _lack_of_words(text: Any) -> str:
+    if text.null_count == len(text):
+        return NO_VALUE
+    return CONSTANT if text.null_count == 0 and len(pc.unique(text)) == 1 else ""
+
+
+def _number(name: str, values: parsing.Numbers) -> tuple[str, str]:
+    if reason := _lack_of_numbers(values):
+        return DROP, reason
+    known = values[~np.isnan(values)]
     whole = bool((known == np.round(known)).all())
     different = known.size == values.size > 2 and len(np.unique(known)) == values.size
     if whole and different and (_counts_rows(known) or _named_like_an_id(name)):

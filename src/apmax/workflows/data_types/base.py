@@ -371,8 +371,8 @@ class DataType(ABC, Generic[Config]):
         return self
 
     @abstractmethod
-    def committee_features(self, rows: LabelledRows) -> Features:
-        """Return the training rows in the form in which a committee encodes them, fold by fold."""
+    def committee_features(self, rows: LabelledRows, encoder: Any) -> Features:
+        """Return the training rows in the form in which a committee encodes them in folds, by kinds as in `encoder`."""
 
     def committee_members(
         self,

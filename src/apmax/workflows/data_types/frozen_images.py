@@ -58,7 +58,7 @@ class FrozenImageType(ImageType):
         """Return the data type with other fields of its configuration, without the training images."""
         return type(self)(replace(self.config, **fields), self.network)
 
-    def committee_features(self, rows: LabelledRows) -> ArrayFeatures:
+    def committee_features(self, rows: LabelledRows, encoder: Any) -> ArrayFeatures:  # noqa: ARG002 - nothing is fitted
         """Return the embeddings of some of the training images."""
         assert self._rows is not None
         return ArrayFeatures(self._embeddings[self._rows[rows.dataset.places]])

@@ -281,7 +281,7 @@ class ImageType(DataType[ImageData]):
         anneal = model in self.models and not pretrained and self._has_few_positives(positives)
         return image_recipe(rows, positives, size=self.config.size or USUAL_SIZE, anneal=anneal)
 
-    def committee_features(self, rows: LabelledRows) -> Features:
+    def committee_features(self, rows: LabelledRows, encoder: Any) -> Features:  # noqa: ARG002 - nothing is fitted
         """Return the images, without labels: each member is given its own."""
         images = rows.dataset
         return ImageFeatures(ImageDataset(images.store, places=images.places, normalise=images.normalise))

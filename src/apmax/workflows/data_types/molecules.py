@@ -230,7 +230,7 @@ class MoleculeType(DataType[MoleculeData]):
         graphs = any(table[name].raw for name in planned)
         return self.with_fields(fingerprints=True, levels=effort == "best", graphs=graphs, split=split)
 
-    def committee_features(self, rows: LabelledRows) -> MoleculeFeatures:
+    def committee_features(self, rows: LabelledRows, encoder: Any) -> MoleculeFeatures:  # noqa: ARG002 - nothing is fitted
         """Return the molecules, without labels: each member is given its own."""
         return MoleculeFeatures(MoleculeDataset(rows.dataset.store, places=rows.dataset.places))
 

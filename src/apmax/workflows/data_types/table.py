@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -17,7 +18,10 @@ from apmax.train import Stage, table_recipe
 from apmax.workflows.data_types.base import DataConfig, DataType, LabelledRows, limited_parameters
 
 INSPECTED_ROWS = 32
-"""Rows of a column that are inspected for names of image files."""
+"""Rows of a column that are inspected for names of image files, SMILES and decimal commas."""
+_SMILES = re.compile(r"(?:\[[^\]\s]+\]|Br|Cl|[BCNOPSFIbcnops]|[=#$:/\\.()%+-]|\d)+")
+_SHORTEST_SMILES = 5
+_DECIMAL_COMMA = re.compile(r"[+-]?(?:\d*,\d+|\d+)")
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,11 @@ class TableType(DataType[TableData]):
 
     def fit_encoder(self, table: Any, excluded: Sequence[str]) -> TableEncoder:
         """Return the encoder fitted to training rows."""
-        return TableEncoder.fit(table, roles=self.config.columns, without=excluded)
+        try:
+            return TableEncoder.fit(table, roles=self.config.columns, without=excluded)
+        except ValueError as error:
+            names = [name for name in table.column_names if name not in excluded]
+            raise ValueError("; ".join([str(error), *_unread_columns(table, names)])) from None
 
     @classmethod
     def restore_encoder(cls, table: Mapping[str, Any]) -> TableEncoder:
@@ -74,9 +82,9 @@ class TableType(DataType[TableData]):
         with limited_parameters(name, options):
             return build_table_model(name, self.model_input(encoder), prior=prior, **options)
 
-    def committee_features(self, rows: LabelledRows) -> TableFeatures:
+    def committee_features(self, rows: LabelledRows, encoder: TableEncoder) -> TableFeatures:
         """Return the columns of the table."""
-        return TableFeatures(rows.table, roles=self.config.columns, without=self.config.not_features)
+        return TableFeatures(rows.table, encoder)
 
     def committee_columns(self, encoder: TableEncoder) -> int:
         """Return the number of columns, categories written out."""
@@ -99,14 +107,12 @@ class TableType(DataType[TableData]):
         return encoder
 
     def suspicions(self, encoder: TableEncoder, table: Any, labels: Labels) -> list[str]:
-        """Return a warning for each column that names image files, or that alone separates the classes."""
-        candidates = [name for name in encoder.left_out if name in table.column_names]
+        """Return a warning for each column that a table does not read, or that alone separates the classes."""
+        candidates = [
+            name for name in (*encoder.left_out, *encoder.summary()["category"]) if name in table.column_names
+        ]
         return [
-            *(
-                f"column {name!r} names images, which a table does not read: path={name} does"
-                for name in candidates
-                if _names_images(table.column(name))
-            ),
+            *_unread_columns(table, candidates),
             *(
                 f"possible leakage: column {leak.name!r} alone separates the classes "
                 f"(AUROC {leak.auroc:.4f} by its {leak.by}); if it is written after the outcome, leave it out: "
@@ -116,6 +122,26 @@ class TableType(DataType[TableData]):
         ]
 
 
-def _names_images(column: Any) -> bool:
-    texts = [value for value in column.slice(0, INSPECTED_ROWS).to_pylist() if value]
-    return bool(texts) and all(str(text).strip().lower().endswith(ENDINGS) for text in texts)
+def _unread_columns(table: Any, names: Sequence[str]) -> list[str]:
+    """Return what a table does not read: names of image files, SMILES, numbers with a decimal comma."""
+    lines = []
+    for name in names:
+        values = table.column(name).slice(0, INSPECTED_ROWS).to_pylist()
+        texts = [text for value in values if value is not None and (text := str(value).strip())]
+        if not texts:
+            continue
+        if all(text.lower().endswith(ENDINGS) for text in texts):
+            lines.append(f"column {name!r} names images, which a table does not read: path={name} does")
+        elif all(map(_SMILES.fullmatch, texts)) and sum(map(_like_a_molecule, texts)) > len(texts) / 2:
+            lines.append(f"column {name!r} looks like SMILES, which a table does not read: smiles={name} does")
+        elif all(map(_DECIMAL_COMMA.fullmatch, texts)) and any("," in text for text in texts):
+            lines.append(
+                f"column {name!r} looks like numbers with a decimal comma, such as {texts[0]!r}, which are not read as "
+                "numbers: write them with a point"
+            )
+    return lines
+
+
+def _like_a_molecule(text: str) -> bool:
+    """Return whether a text of the characters of SMILES is more than an article number such as "C-100"."""
+    return len(text) >= _SHORTEST_SMILES and 2 * sum(map(str.isalpha, text)) >= len(text)
