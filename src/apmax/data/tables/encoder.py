@@ -14,7 +14,7 @@ from torch import Tensor
 from apmax import extras
 from apmax.data.reading import list_names
 from apmax.data.tables.columns import KINDS, Column, EncodingReport, read_column, write_column
-from apmax.data.tables.inference import DROP, NO_VALUE, column_role, lack_of_values
+from apmax.data.tables.inference import DROP, ALL_MISSING, column_role, lack_of_values
 
 pa = extras.load("pyarrow", "tables")
 
@@ -99,7 +99,7 @@ class TableEncoder:
         lacking = {column.name: lack_of_values(column, table.column(column.name)) for column in self.columns}
         left_out = {name: reason for name, reason in lacking.items() if reason}
         if len(left_out) == len(self.columns):
-            left_out = {name: reason for name, reason in left_out.items() if reason == NO_VALUE}
+            left_out = {name: reason for name, reason in left_out.items() if reason == ALL_MISSING}
         columns = [c.refit(table.column(c.name)) for c in self.columns if c.name not in left_out]
         return TableEncoder._of(columns, {**self.left_out, **left_out})
 

@@ -14,7 +14,7 @@ from apmax.data.tables.columns import KINDS, MANY, Column
 pc = extras.load("pyarrow.compute", "tables")
 
 DROP = "drop"
-NO_VALUE, CONSTANT = "no value at all", "the same in every row"
+ALL_MISSING, ALL_EQUAL = "no value at all", "the same in every row"
 ROLES = (*KINDS, DROP)
 ID_NAMES = ("id", "index", "key", "uuid", "guid", "rowid", "row")
 
@@ -31,7 +31,7 @@ def kind_of(name: str, column: Any) -> tuple[str, str]:
     (('number', ''), ('drop', 'different in every row: an id?'))
     """
     if column.null_count == len(column):
-        return DROP, NO_VALUE
+        return DROP, ALL_MISSING
     if not (parsing.is_text(column) or parsing.is_number(column) or parsing.is_date(column)):
         return DROP, f"of type {column.type}, which is not supported"
     if parsing.is_number(column):
@@ -81,14 +81,14 @@ def lack_of_values(fitted: Column, column: Any) -> str:
 def _lack_of_numbers(values: parsing.Numbers) -> str:
     known = values[~np.isnan(values)]
     if known.size == 0:
-        return NO_VALUE
-    return CONSTANT if known.size == values.size and known.min() == known.max() else ""
+        return ALL_MISSING
+    return ALL_EQUAL if known.size == values.size and known.min() == known.max() else ""
 
 
 def _lack_of_words(text: Any) -> str:
     if text.null_count == len(text):
-        return NO_VALUE
-    return CONSTANT if text.null_count == 0 and len(pc.unique(text)) == 1 else ""
+        return ALL_MISSING
+    return ALL_EQUAL if text.null_count == 0 and len(pc.unique(text)) == 1 else ""
 
 
 def _number(name: str, values: parsing.Numbers) -> tuple[str, str]:
