@@ -167,6 +167,7 @@ def test_stratified_split_of_a_class_of_one_row_is_refused():
 
 
 def test_random_share_is_held_out_whatever_the_class():
+    assert [len(part) for part in split_random(2, 0.9, seed=0)] == [1, 1]
     train, held_out = split_random(101, 0.2, seed=1)
     assert np.array_equal(np.sort(np.concatenate([train, held_out])), np.arange(101))
     assert len(held_out) == 20

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apmax.data import RobustScale
+from apmax.data.parsing import words
 from apmax.data.tables import EncodingReport, TableEncoder, leaks
 from apmax.data.tables.inference import kind_of
 from apmax.models.tables import TABLE_MODELS, OneHot
@@ -285,3 +286,19 @@ class TestRefit:
         assert part.names == ["w"]
         same = "the same in every row"
         assert part.left_out == {"x": same, "y": "no value at all", "z": same, "d": same}
+
+
+@pytest.mark.parametrize("values", [[1, 2, 3, 1, 2, 3], [datetime.date(2024, 1, 1 + k % 2) for k in range(6)]])
+def test_numbers_and_dates_that_are_declared_categories_are_categories(values):
+    declared = table(x=pa.array(values).dictionary_encode())
+    encoder = TableEncoder.fit(declared)
+    assert encoder.summary()["category"] == ["x"]
+    assert torch.equal(encoder.encode(declared), encoder.encode(table(x=values)))
+    assert TableEncoder.fit(table(x=values)).summary()["category"] == []
+    ids = kind_of("x", pa.array(range(100)).dictionary_encode())
+    assert ids == ("drop", "different in every row: an id?")
+
+
+def test_large_whole_floats_stay_different_words():
+    assert len(set(words(pa.array([1e19, 1e20, 3e25])).to_pylist())) == 3
+    assert words(pa.array([2.0, 2.0**62])).to_pylist() == ["2", str(2**62)]

@@ -115,3 +115,15 @@ def test_folds_without_any_positive_choose_cross_entropy():
     choice = compare_losses({"ap": np.array([np.nan]), "ce": np.array([np.nan])})
     assert choice.loss == "ce"
     assert "nothing to compare" in choice.reason
+
+
+def test_rows_of_weight_zero_take_no_part():
+    X, y = not_linear(300)
+    weight = np.ones(300)
+    weight[np.flatnonzero(y)[2:]] = 0
+    kept = weight > 0
+    for seed in range(4):
+        chosen = APClassifier(loss="auto", random_state=seed).fit(X, y, sample_weight=weight)
+        expected = APClassifier(loss="auto", random_state=seed).fit(X[kept], y[kept])
+        assert chosen.loss_ == expected.loss_
+        np.testing.assert_allclose(chosen.loss_scores_["ap"], expected.loss_scores_["ap"])

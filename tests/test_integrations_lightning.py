@@ -102,6 +102,29 @@ def test_resumed_after_an_epoch_weights_and_loss_state_are_the_same(loss, fit_mo
         assert torch.equal(value, resumed.state_dict()[name]), name
 
 
+def test_resumed_from_a_checkpoint_of_the_callback_batches_go_on(lightning, make_model, tmp_path):
+    """`ModelCheckpoint` writes before its epoch has ended."""
+
+    def fit(epochs, name, resume=None):
+        model, seen = make_model(), []
+        model.on_train_batch_start = lambda batch, _: seen.append((model.current_epoch, batch[2].tolist()))
+        callback = lightning.callbacks.ModelCheckpoint(dirpath=tmp_path / name, save_last=True)
+        options = {
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+            "logger": False,
+            "callbacks": [callback],
+        }
+        trainer = lightning.Trainer(max_epochs=epochs, accelerator="cpu", devices=1, **options)
+        trainer.fit(model, ckpt_path=resume)
+        return seen, callback.last_model_path
+
+    whole, _ = fit(4, "whole")
+    half, path = fit(2, "half")
+    rest, _ = fit(4, "rest", resume=path)
+    assert half + rest == whole
+
+
 def test_set_epoch_of_the_loss_is_called_in_every_epoch(fit_model, tmp_path):
     assert fit_model(3, tmp_path).epochs == [0, 1, 2]
 

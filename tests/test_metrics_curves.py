@@ -8,10 +8,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from sklearn import metrics as sk
 
 import references
 from apmax import metrics
+from apmax.metrics.quantiles import beta_cdf
 
 EXACT = {"rtol": 0, "atol": 1e-12}
 
@@ -416,3 +418,14 @@ def test_the_first_places_of_weights_of_any_scale():
 def test_weights_too_far_apart_for_float64_are_an_error():
     with pytest.raises(ValueError, match="sample_weight must not spread"):
         metrics.auroc([1.0, 2.0], [0, 1], sample_weight=[1e-10, 1e300])
+
+
+def test_a_list_of_all_examples_is_not_too_long_by_rounding():
+    scores, labels, weight = [0.3, 0.2, 0.1], [1, 0, 1], [0.7999999999999999, 0.7, 0.5]
+    assert metrics.precision_at_k(scores, labels, k=2, sample_weight=weight) == pytest.approx(0.65)
+    assert metrics.recall_at_k(scores, labels, k=2, sample_weight=weight) == pytest.approx(1)
+
+
+def test_the_beta_distribution_is_mirrored_once():
+    a, b, x = 0.008314061484604817, 2.046712115736974, 0.2486578427406062
+    assert beta_cdf(x, a, b) == pytest.approx(stats.beta.cdf(x, a, b), rel=1e-12)

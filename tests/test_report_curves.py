@@ -192,3 +192,29 @@ def test_rare_subgroups_are_left_out():
     scores, labels = ranking(count=300, share=0.3)
     names = [f"group {k % 25}" for k in range(300)]
     assert subgroup_table("x", names, "test", scores, labels).left_out == 5
+
+
+def test_quarters_of_close_numbers_have_titles_of_their_own():
+    scores, labels = ranking(count=400, share=0.3)
+    month = [202300.0 + k % 99 for k in range(398)] + [np.inf, None]
+    table = subgroup_table("month", month, "test", scores, labels)
+    assert len({each.value for each in table.each}) == len(table.each) == 5
+    assert sum(each.rows for each in table.each) == 400
+    assert (table.each[-1].value, table.each[-1].rows) == ("(missing)", 2)
+
+
+def test_rows_of_weight_zero_are_in_no_subgroup():
+    scores, labels = ranking(count=300, share=0.3)
+    city = ["oslo", "rome", "bonn"] * 100
+    weight = np.array([1.0, 2.0, 0.0] * 100)
+    table = subgroup_table("city", city, "test", scores, labels, sample_weight=weight)
+    kept = weight > 0
+    expected = subgroup_table(
+        "city",
+        [each for each in city if each != "bonn"],
+        "test",
+        scores[kept],
+        labels[kept],
+        sample_weight=weight[kept],
+    )
+    assert table == expected

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import Dataset, Subset
+from torch.utils.data import Dataset, Subset, TensorDataset
 
 from apmax.train import Data, Optimizer, Stage, compute_metrics, epochs, predict
 from apmax.train.data import ShuffledBatches, load_batches
@@ -146,3 +146,39 @@ def test_predict_does_not_change_the_mode_of_any_module():
     model[1].eval()
     predict(model, VALID)
     assert (model.training, model[1].training, model[3].training) == (True, False, True)
+
+
+class Doubled(TensorDataset):
+    def __getitem__(self, row):
+        inputs, label = super().__getitem__(row)
+        return 2 * inputs, label
+
+
+class Shifted(Subset):
+    def __getitem__(self, row):
+        inputs, label = super().__getitem__(row)
+        return inputs + 1, label
+
+    def __getitems__(self, rows):
+        return [self[row] for row in rows]
+
+
+class Joined(TensorDataset):
+    @staticmethod
+    def collate(items):
+        return torch.stack([inputs for inputs, _ in items]) + 5, torch.stack([label for _, label in items])
+
+
+@pytest.mark.parametrize(
+    ("dataset", "expected"),
+    [
+        (Doubled(*TRAIN.tensors), 2 * TRAIN.tensors[0]),
+        (Subset(Doubled(*TRAIN.tensors), range(len(TRAIN))), 2 * TRAIN.tensors[0]),
+        (Shifted(TRAIN, range(len(TRAIN))), TRAIN.tensors[0] + 1),
+        (Joined(*TRAIN.tensors), TRAIN.tensors[0] + 5),
+        (Subset(TRAIN, range(len(TRAIN))), TRAIN.tensors[0]),
+    ],
+)
+def test_items_of_own_classes_are_read_as_they_are(dataset, expected):
+    ((inputs, rows),) = load_batches(dataset, [list(range(len(TRAIN)))], seed=0, epoch=0, workers=0)
+    assert torch.equal(inputs, expected[rows])

@@ -57,7 +57,8 @@ def words(column: Any) -> Any:
     array = flatten_column(column)
     if pa.types.is_floating(array.type):
         array = pc.if_else(pc.is_finite(array), array, None)
-        if bool(pc.all(pc.equal(pc.round(array), array)).as_py()):
+        whole = pc.and_(pc.equal(pc.round(array), array), pc.less(pc.abs(array), 2.0**63))
+        if bool(pc.all(whole).as_py()):
             array = pc.cast(array, pa.int64(), safe=False)
     text = pc.utf8_trim_whitespace(_cast_text(array))
     lower = pc.utf8_lower(text)

@@ -90,7 +90,7 @@ def split_stratified(labels: npt.NDArray[Any], share: float, *, seed: int) -> tu
 
 
 def split_random(num_rows: int, share: float, *, seed: int) -> tuple[RowNumbers, RowNumbers]:
-    """Hold out `share` of the rows whatever their class, at least one.
+    """Hold out `share` of the rows whatever their class, at least one and not all.
 
     >>> train, held_out = split_random(10, 0.2, seed=0)
     >>> len(train), len(held_out)
@@ -98,7 +98,7 @@ def split_random(num_rows: int, share: float, *, seed: int) -> tuple[RowNumbers,
     """
     validation.interval("share", share, 0, 1, closed="neither")
     order = np.random.default_rng(seed).permutation(validation.whole("num_rows", num_rows, 2))
-    count = max(1, round(share * num_rows))
+    count = min(max(1, round(share * num_rows)), num_rows - 1)
     return np.sort(order[count:]), np.sort(order[:count])
 
 

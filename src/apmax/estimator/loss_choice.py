@@ -39,7 +39,11 @@ def choose_loss(estimator: Any, X: Any, labels: _Array, sample_weight: _Array, *
         seed: Seed of the shuffle before the rows are cut into that number of folds.
     """
     if isinstance(cv, numbers.Integral):
-        rarer = int(min(np.bincount((labels[sample_weight > 0]).astype(int))))
+        # Rows of weight 0 are left out, in folds as in fits.
+        kept = np.flatnonzero(sample_weight > 0)
+        if len(kept) < len(labels):
+            X, labels, sample_weight = X[kept], labels[kept], sample_weight[kept]
+        rarer = int(min(np.bincount(labels.astype(int))))
         if rarer < 2:
             return LossChoice("ce", {}, "ce: with a single row of one class there is nothing to compare the losses on")
         cv = StratifiedKFold(min(int(cv), rarer), shuffle=True, random_state=seed)

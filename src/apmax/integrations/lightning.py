@@ -94,7 +94,9 @@ class RankingMixin:
         kind = PositiveBatchSampler if table.ndim == 1 else MultiTaskBatchSampler
         rank, world_size = self.trainer.global_rank, self.trainer.world_size
         sampler = kind(table, batch_size=batch_size, num_pos=num_pos, seed=seed, rank=rank, world_size=world_size)
-        # A resumed run builds its loader once, in the epoch it resumes; after that the sampler counts epochs itself.
-        sampler.set_epoch(self.current_epoch)
+        # A resumed run builds its loader once, before the epoch that it continues with; after that the sampler counts
+        # epochs itself. `current_epoch` would be that of the checkpoint, which `ModelCheckpoint` writes before the end
+        # of its epoch.
+        sampler.set_epoch(self.trainer.fit_loop.epoch_progress.current.processed)
         items = dataset if isinstance(dataset, Indexed) else Indexed(dataset)
         return DataLoader(items, batch_sampler=sampler, num_workers=num_workers, collate_fn=collate_fn)

@@ -16,6 +16,8 @@ from apmax.metrics.ranking import Ranked, Sample, sample
 
 ENRICHMENT_FRACTION = 0.01
 BEDROC_ALPHA = 20.0
+# Relative: weights that are equal on paper differ by less.
+_ROUNDING = 1e-12
 
 
 def precision_at_k(scores: Any, labels: Any, *, k: int, sample_weight: Any = None) -> Tensor:
@@ -42,7 +44,7 @@ def precision_at_k(scores: Any, labels: Any, *, k: int, sample_weight: Any = Non
     given = sample(scores, labels, sample_weight)
     places, positives, negatives = checked_places(k, given), given.positives(), given.negatives()
     found = found_of(positives, negatives, places)
-    return torch.where(positives.total + negatives.total < places, torch.nan, found / places)
+    return torch.where(_shorter(positives, negatives, places), torch.nan, found / places)
 
 
 def recall_at_k(scores: Any, labels: Any, *, k: int, sample_weight: Any = None) -> Tensor:
@@ -59,7 +61,7 @@ def recall_at_k(scores: Any, labels: Any, *, k: int, sample_weight: Any = None) 
     given = sample(scores, labels, sample_weight)
     places, positives, negatives = checked_places(k, given), given.positives(), given.negatives()
     found = found_of(positives, negatives, places)
-    return torch.where(positives.total + negatives.total < places, torch.nan, found / positives.total)
+    return torch.where(_shorter(positives, negatives, places), torch.nan, found / positives.total)
 
 
 def enrichment_factor(
@@ -146,6 +148,11 @@ def bedroc_of(positives: Ranked, negatives: Ranked, alpha: float) -> Tensor:
     return torch.where((positives.total > 0) & (negatives.total > 0), value.clamp(0, 1), torch.nan)
 
 
+def _shorter(positives: Ranked, negatives: Ranked, places: float) -> Tensor:
+    """Return whether all examples fill fewer places, (tasks,) or a number; rounding of weights does not count."""
+    return (positives.total + negatives.total) * (1 + _ROUNDING) < places
+
+
 def checked_places(k: int, given: Sample) -> float:
     """Return the weight of k places in the unit of a sample's weights.
 
@@ -157,7 +164,7 @@ def checked_places(k: int, given: Sample) -> float:
     total = (measured.double() if given.weight is None else measured * given.weight).sum(-1).max()
     places = k / given.weight_unit
     # Sums of weights are rounded: a list of all examples is not too long.
-    if places > total * (1 + 1e-12):
+    if places > total * (1 + _ROUNDING):
         raise ValueError(f"k must be at most the number (weight) of examples, {total * given.weight_unit:g}; got {k}")
     return places
 

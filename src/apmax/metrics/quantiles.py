@@ -39,9 +39,11 @@ def beta_cdf(x: float, a: float, b: float) -> float:
     >>> round(beta_cdf(0.5, 3, 1), 6)  # three hits in three trials
     0.125
     """
-    if x > (a + 1) / (a + b + 2):
-        # On this side of the mode the fraction of the mirrored function converges faster.
-        return 1 - beta_cdf(1 - x, b, a)
+    # Beyond the mode the fraction of the mirrored function converges faster.
+    return 1 - _beta_fraction(1 - x, b, a) if x > (a + 1) / (a + b + 2) else _beta_fraction(x, a, b)
+
+
+def _beta_fraction(x: float, a: float, b: float) -> float:
     if x <= 0:
         return 0.0
     log_front = a * math.log(x) + b * math.log1p(-x) - math.log(a)

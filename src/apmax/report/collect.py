@@ -109,7 +109,8 @@ def collect_report(
         targets=targets,
         learning=tuple(learning),
         facts=tuple(facts),
-        warnings=(*warnings, *_duplicate_warnings(model, ordered)),
+        # Those of an earlier report are among them.
+        warnings=tuple(dict.fromkeys([*warnings, *_duplicate_warnings(model, ordered)])),
         configuration=configuration,
         versions=software_versions(),
         other_targets=tuple(names[number] for number in shown[MOST_TARGETS:]),
@@ -205,13 +206,13 @@ def _report_target(
         leaderboard_note="" if leaderboard is None else _LEADERBOARD_NOTE,
         importance=importance,
         examples=() if examples is None else _example_tables(reader, examples, number, first),
-        subgroups=tuple(_subgroups(name, _first_with(name, own)) for name in by),
+        subgroups=tuple(_subgroups(name, part) for name in by if (part := _first_with(name, own)) is not None),
     )
 
 
-def _first_with(column: str, scored: Sequence[ScoredRows]) -> ScoredRows:
-    """Return the first part whose table has a column."""
-    return next(part for part in scored if part.table is not None and column in part.table.column_names)
+def _first_with(column: str, scored: Sequence[ScoredRows]) -> ScoredRows | None:
+    """Return the first part whose table has a column; None where those of a target have none."""
+    return next((part for part in scored if part.table is not None and column in part.table.column_names), None)
 
 
 def _same_rows(part: ScoredRows, other: ScoredRows) -> bool:

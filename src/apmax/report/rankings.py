@@ -128,9 +128,14 @@ def subgroup_table(
     >>> [(each.value, each.ap.estimate, each.share_of_top) for each in table.each]
     [('a', 1.0, 1.0), ('b', 0.5, 0.0)]
     """
+    ranked, truth = np.asarray(scores), np.asarray(labels, np.float64)
+    if sample_weight is not None:
+        kept = np.flatnonzero(np.asarray(sample_weight) > 0)
+        values, ranked, truth = [values[row] for row in kept.tolist()], ranked[kept], truth[kept]
+        sample_weight = np.asarray(sample_weight)[kept]
     names, order = _group_names(values)
-    truth, weight = np.asarray(labels, np.float64), _useful_weights(sample_weight)
-    top = np.argsort(-np.asarray(scores), kind="stable")[: max(1, int(truth.sum()))]
+    weight = _useful_weights(sample_weight)
+    top = np.argsort(-ranked, kind="stable")[: max(1, int(truth.sum()))]
     rows = []
     for name in order[:MOST_SUBGROUPS]:
         group = names == name
@@ -141,7 +146,7 @@ def subgroup_table(
                 rows=int(group.sum()),
                 positives=int(truth[group].sum()),
                 no_skill=float(np.average(truth[group], weights=own)),
-                ap=metrics.average_precision_interval(np.asarray(scores)[group], truth[group], sample_weight=own),
+                ap=metrics.average_precision_interval(ranked[group], truth[group], sample_weight=own),
                 share_of_top=float(group[top].mean()),
             )
         )
@@ -153,12 +158,26 @@ def _group_names(values: Sequence[Any]) -> tuple[npt.NDArray[Any], list[str]]:
     known = [value for value in values if value is not None]
     if len(set(known)) > MOST_SUBGROUPS and all(isinstance(value, (int, float)) for value in known):
         numbers = np.array([np.nan if value is None else value for value in values], np.float64)
-        edges = np.unique(np.nanquantile(numbers, np.linspace(0, 1, _QUARTERS + 1)))
+        missing = ~np.isfinite(numbers)
+        edges = np.unique(np.quantile(numbers[~missing], np.linspace(0, 1, _QUARTERS + 1)))
         place = np.clip(np.searchsorted(edges, numbers, side="right") - 1, 0, len(edges) - 2)
-        titles = [f"{low:.4g} to {high:.4g}" for low, high in pairwise(edges)]
+        titles = _interval_titles(edges)
         names = np.array([titles[k] for k in place], dtype=object)
-        names[np.isnan(numbers)] = "(missing)"
-        return names, [*titles, *(["(missing)"] if np.isnan(numbers).any() else [])]
+        names[missing] = "(missing)"
+        return names, [*titles, *(["(missing)"] if missing.any() else [])]
     names = np.array(["(missing)" if value is None else str(value) for value in values], dtype=object)
     unique, counts = np.unique(names.astype(str), return_counts=True)
     return names, [str(unique[k]) for k in np.argsort(-counts, kind="stable")]
+
+
+def _interval_titles(edges: npt.NDArray[np.float64]) -> list[str]:
+    """Return a title for each interval, with as many digits as tell the edges apart.
+
+    >>> _interval_titles(np.array([202300.0, 202325.0, 202350.0]))
+    ['202300 to 202325', '202325 to 202350']
+    """
+    for digits in range(4, 18):
+        texts = [f"{edge:.{digits}g}" for edge in edges]
+        if len(set(texts)) == len(texts):
+            break
+    return [f"{low} to {high}" for low, high in pairwise(texts)]

@@ -149,6 +149,7 @@ def load_batches(
     Workers are started for each call, so that their copy of the dataset has received `set_epoch`.
     """
     _set_epoch(dataset, epoch)
+    collate = collate or getattr(dataset, "collate", None)
     read = _tensor_reader(dataset) if workers == 0 and collate is None else None
     if read is not None:
         for rows in sampler:
@@ -159,7 +160,7 @@ def load_batches(
         _SeededDataset(dataset, seed=seed, epoch=epoch),
         batch_sampler=sampler,
         num_workers=workers,
-        collate_fn=_CollateWithRows(collate or getattr(dataset, "collate", None) or default_collate),
+        collate_fn=_CollateWithRows(collate or default_collate),
         pin_memory=pin,
         generator=torch.Generator().manual_seed(mix_seed(seed, epoch)),
     )
@@ -211,10 +212,11 @@ def _tensor_reader(dataset: Any) -> Callable[[Tensor], Tensor] | None:
 
     It avoids splitting such data into items and collating them, which costs more than a small network's step.
     """
-    if isinstance(dataset, Subset):
+    # A subclass may change what an item is.
+    if type(dataset) is Subset:
         inner, indices = _tensor_reader(dataset.dataset), torch.as_tensor(dataset.indices)
         return None if inner is None else lambda rows: inner(indices[rows])
-    if isinstance(dataset, TensorDataset):
+    if isinstance(dataset, TensorDataset) and type(dataset).__getitem__ is TensorDataset.__getitem__:
         return dataset.tensors[0].__getitem__
     return None
 

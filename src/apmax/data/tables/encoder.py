@@ -14,7 +14,7 @@ from torch import Tensor
 from apmax import extras
 from apmax.data.reading import list_names
 from apmax.data.tables.columns import KINDS, Column, EncodingReport, read_column, write_column
-from apmax.data.tables.inference import DROP, ALL_MISSING, column_role, lack_of_values
+from apmax.data.tables.inference import ALL_MISSING, DROP, column_role, lack_of_values
 
 pa = extras.load("pyarrow", "tables")
 

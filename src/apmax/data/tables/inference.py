@@ -11,7 +11,7 @@ from apmax import extras, validation
 from apmax.data import parsing
 from apmax.data.tables.columns import KINDS, MANY, Column
 
-pc = extras.load("pyarrow.compute", "tables")
+pa, pc = extras.load("pyarrow", "tables"), extras.load("pyarrow.compute", "tables")
 
 DROP = "drop"
 ALL_MISSING, ALL_EQUAL = "no value at all", "the same in every row"
@@ -32,22 +32,26 @@ def kind_of(name: str, column: Any) -> tuple[str, str]:
     """
     if column.null_count == len(column):
         return DROP, ALL_MISSING
+    # Numbers and dates that a data frame holds as categories are categories.
+    declared = not parsing.is_text(column) and pa.types.is_dictionary(column.type)
+    column = parsing.flatten_column(column) if declared else column
     if not (parsing.is_text(column) or parsing.is_number(column) or parsing.is_date(column)):
         return DROP, f"of type {column.type}, which is not supported"
-    if parsing.is_number(column):
+    if parsing.is_number(column) and not declared:
         values, _ = parsing.numbers(column)
         return _number(name, values)
     text = parsing.words(column)
     if reason := _lack_of_words(text):
         return DROP, reason
     known, distinct = len(text) - text.null_count, len(pc.drop_null(pc.unique(text)))
-    if parsing.is_date(column):
-        return "date", ""
     values, unreadable = parsing.numbers(text)
-    if unreadable == 0:
-        return _number(name, values)
-    if parsing.date_format(text) is not None:
-        return "date", ""
+    if not declared:
+        if parsing.is_date(column):
+            return "date", ""
+        if unreadable == 0:
+            return _number(name, values)
+        if parsing.date_format(text) is not None:
+            return "date", ""
     if distinct == known and known > 2:
         return DROP, "different in every row: an id?" + _almost(text, known, unreadable)
     if distinct > max(MANY, known // 2):
@@ -115,7 +119,7 @@ def _named_like_an_id(name: str) -> bool:
 
 def _almost(text: Any, known: int, unreadable: int) -> str:
     """Return a hint where most values are numbers and a few are not, which is probably a mistake in the file."""
-    if unreadable > known / 10:
+    if not 0 < unreadable <= known / 10:
         return ""
     bad = text.filter(pc.invert(pc.match_substring_regex(text, parsing.NUMBER, ignore_case=True)))
     example = bad[0].as_py()
