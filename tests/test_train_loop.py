@@ -242,6 +242,66 @@ def test_non_finite_weights_are_never_checkpointed(tmp_path):
     assert not (tmp_path / "checkpoint.pt").exists()
 
 
+HUGE = Optimizer(name="sgd", lr=1e38)
+
+
+@pytest.mark.parametrize("fields", [{}, {"train_metrics": "full"}])
+@pytest.mark.parametrize("data", [(TRAIN, VALID), (TRAIN,)])
+def test_weights_that_the_last_step_of_an_epoch_made_infinite_are_divergence(fields, data):
+    stage = Stage(epochs=1, optimizer=HUGE, sampler=Sampler(batch_size=200))
+    model = nn.Sequential(nn.Linear(FEATURES, 8), nn.Linear(8, 1))
+    data = tuple(TensorDataset(part.tensors[0] * 1e3, part.tensors[1]) for part in data)
+    with pytest.raises(DivergedError, match="the weights are not finite at step 1, training rows") as caught:
+        train(model, run_of(stage, **fields), data=data)
+    assert caught.value.step == 1
+    assert sorted(caught.value.rows) == list(range(200))
+
+
+def overflowing(rows):
+    inputs = VALID.tensors[0].clone()
+    inputs[rows] = 3e38
+    return TensorDataset(inputs, VALID.tensors[1])
+
+
+def ones():
+    model = nn.Linear(FEATURES, 1)
+    nn.init.ones_(model.weight)
+    return model
+
+
+@pytest.mark.parametrize("stage", [Stage(epochs=1), ExactHead(l2=(1e-3,))])
+def test_infinite_validation_scores_are_divergence_that_names_the_rows(stage):
+    message = r"the scores of validation rows 3, 5 are not finite at step \d; look for NaN"
+    with pytest.raises(DivergedError, match=message) as caught:
+        train(ones(), run_of(stage), data=(TRAIN, overflowing([3, 5])))
+    assert caught.value.rows == []
+
+
+def test_infinite_scores_of_all_training_rows_are_divergence():
+    class Overflowing(nn.Linear):
+        def forward(self, inputs):
+            scores = super().forward(inputs)
+            return scores if self.training else scores * float("inf")
+
+    run = run_of(Stage(epochs=1), train_metrics="full")
+    with pytest.raises(DivergedError, match=r"the scores are not finite at step 4, training rows 0, 1, .*, …"):
+        train(Overflowing(FEATURES, 1), run, data=(TRAIN,))
+
+
+def test_infinite_scores_in_mining_are_divergence():
+    negative = int((TRAIN.tensors[1] == 0).nonzero()[7])
+    sampler = Sampler(name="mined", batch_size=32, num_pos=4)
+    with pytest.raises(DivergedError, match=f"the scores are not finite at step 0, training rows {negative};"):
+        train(network(), run_of(Stage(epochs=1, sampler=sampler)), data=(nan_at_row(negative), VALID))
+
+
+@pytest.mark.parametrize("l2", [(1e-3,), (1e-3, 1e-2)])
+def test_infinite_scores_of_the_exact_head_are_divergence(l2):
+    with pytest.raises(DivergedError, match=r"training rows 17;.*lower optimizer\.lr of the stages before") as caught:
+        train(network(), run_of(ExactHead(l2=l2)), data=(nan_at_row(17), VALID))
+    assert caught.value.rows == [17]
+
+
 def test_scores_of_a_wrong_shape_are_refused():
     with pytest.raises(ValueError, match=r"scores of shape \(B,\)"):
         train(nn.Sequential(nn.Linear(FEATURES, 1), nn.Unflatten(1, (1, 1))), run_of())

@@ -106,6 +106,17 @@ def move_to_device(value: Any, device: torch.device) -> Any:
     return value
 
 
+def nonfinite_rows(scores: Tensor) -> list[int]:
+    """Return the rows of scores (n,) or (n, tasks) that are NaN or infinite.
+
+    >>> nonfinite_rows(torch.tensor([[0.0, float("nan")], [0.0, 1.0]]))
+    [0]
+    """
+    bad = ~scores.detach().isfinite()
+    rows: list[int] = (bad if bad.ndim == 1 else bad.any(1)).nonzero()[:, 0].tolist()
+    return rows
+
+
 def padded_rows(rows: int, *, rank: int, world_size: int) -> list[int]:
     """Return every world_size-th row, for one process; rows are repeated so that all processes get equally many.
 

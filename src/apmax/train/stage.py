@@ -24,10 +24,17 @@ from apmax.train.data import BatchSampler, ShuffledBatches, has_positive, load_b
 from apmax.train.errors import DivergedError
 from apmax.train.randomness import mix_seed, seed_torch
 from apmax.train.records import EpochMetrics, Record, compute_metrics, latest_scores
-from apmax.train.scoring import forward_scores, move_to_device, padded_rows, restore_row_order, score_rows
+from apmax.train.scoring import (
+    forward_scores,
+    move_to_device,
+    nonfinite_rows,
+    padded_rows,
+    restore_row_order,
+    score_rows,
+)
 from apmax.train.selection import Candidate
 from apmax.train.state import GradientState, RunState, SeenBatches, StageState
-from apmax.train.weights import WeightAverage, copy_weights, freeze_modules, reset_modules
+from apmax.train.weights import WeightAverage, all_finite, copy_weights, freeze_modules, reset_modules
 
 _RESET_SEED = 1
 # Steps between two checks of the loss: a check needs a host synchronisation, which is free on a CPU.
@@ -218,7 +225,7 @@ def _remaining_batches(
     sampler = gradient.sampler
     while state.batch < len(sampler):
         if isinstance(sampler, MinedBatchSampler) and sampler.starts_round(state.batch):
-            _mine_negatives(run_state, gradient.module, sampler, epoch, state.batch)
+            _mine_negatives(run_state, state, gradient.module, sampler, epoch)
         gradient.module.train()
         for module in gradient.frozen:
             module.eval()
@@ -235,10 +242,16 @@ def _remaining_batches(
         )
 
 
-def _mine_negatives(run_state: RunState, module: nn.Module, sampler: MinedBatchSampler, epoch: int, batch: int) -> None:
-    """Score the pool of the round that begins with `batch`; the sampler keeps the rows of the highest scores."""
-    pool = sampler.pool_rows(epoch, batch)
-    sampler.mine(pool, _score_split(run_state, module, run_state.data.train, pool))
+def _mine_negatives(
+    run_state: RunState, state: StageState, module: nn.Module, sampler: MinedBatchSampler, epoch: int
+) -> None:
+    """Score the pool of the round that begins with the next batch; the sampler keeps the rows of the highest scores.
+
+    Raises:
+        DivergedError: The scores are not finite.
+    """
+    pool = sampler.pool_rows(epoch, state.batch)
+    sampler.mine(pool, _score_split(run_state, state, module, "train", pool))
 
 
 def _train_step(run_state: RunState, state: StageState, gradient: GradientState, inputs: object, rows: Tensor) -> None:
@@ -280,9 +293,8 @@ def _check_finite(run_state: RunState, state: StageState, count: int) -> None:
 
 def _diverged_error(state: StageState, step: int, loss: float, rows: Tensor, scores: Tensor) -> DivergedError:
     """Return the error of a batch: with the rows whose scores are not finite, or all rows if only the loss is not."""
-    bad = ~scores.isfinite()
-    bad = bad if bad.ndim == 1 else bad.any(1)
-    if bool(bad.any()):
+    bad = nonfinite_rows(scores)
+    if bad:
         return DivergedError("the scores are not finite", step=step, rows=rows[bad].tolist(), lr=state.lr)
     return DivergedError(f"the loss is {loss}", step=step, rows=rows.tolist(), lr=state.lr)
 
@@ -290,14 +302,22 @@ def _diverged_error(state: StageState, step: int, loss: float, rows: Tensor, sco
 def _finish_epoch(
     run_state: RunState, state: StageState, stage: Stage, gradient: GradientState, started: float
 ) -> Record:
-    """Evaluate the epoch, add its weights to the selection and advance to the next epoch."""
+    """Evaluate the epoch, add its weights to the selection and advance to the next epoch.
+
+    Raises:
+        DivergedError: The losses, the weights or the scores of a split are not finite.
+    """
     _check_finite(run_state, state, _CHECK_EVERY.get(run_state.device.type, 16))
+    # The losses are those before the last step. Parameters alone: a buffer may be infinite on purpose, as a mask.
+    if not all_finite(parameter for parameter in run_state.model.parameters() if parameter.requires_grad):
+        last = state.seen.rows[-1].tolist()
+        raise DivergedError("the weights are not finite", step=run_state.step, rows=last, lr=state.lr)
     seen = state.seen.joined()
     with gradient.average.applied() if gradient.average is not None else nullcontext():
-        valid = _evaluate_split(run_state, gradient.module, "valid")
+        valid = _evaluate_split(run_state, state, gradient.module, "valid")
         train = None
         if run_state.run.train_metrics == "full":
-            train = _evaluate_split(run_state, gradient.module, "train")
+            train = _evaluate_split(run_state, state, gradient.module, "train")
         elif run_state.run.train_metrics == "seen":
             rows, scores = latest_scores(*(run_state.gather(seen[name]) for name in ("rows", "scores", "order")))
             weight = None if run_state.weight is None else run_state.weight[rows]
@@ -319,24 +339,27 @@ def _finish_epoch(
     )
 
 
-def _evaluate_split(run_state: RunState, module: nn.Module, split: str) -> EpochMetrics | None:
+def _evaluate_split(run_state: RunState, state: StageState, module: nn.Module, split: str) -> EpochMetrics | None:
     """Return the metrics of the current weights on "train" or "valid", or None without such a split."""
-    dataset = run_state.data.train if split == "train" else run_state.data.valid
     labels = run_state.labels if split == "train" else run_state.valid_labels
     weight = run_state.weight if split == "train" else run_state.valid_weight
     if labels is None:
         return None
-    scores = _score_split(run_state, module, dataset, torch.arange(len(labels)))
+    scores = _score_split(run_state, state, module, split, torch.arange(len(labels)))
     return _metrics_if_positive(run_state, scores, labels, weight)
 
 
-def _score_split(run_state: RunState, module: nn.Module, dataset: Any, rows: Tensor) -> Tensor:
-    """Return the scores of these rows of a dataset, each computed by one of the processes, the same on all of them."""
+def _score_split(run_state: RunState, state: StageState, module: nn.Module, split: str, rows: Tensor) -> Tensor:
+    """Return the scores of these rows of "train" or "valid", each computed by one process, the same on all of them.
+
+    Raises:
+        DivergedError: They are not finite.
+    """
     share = padded_rows(len(rows), rank=run_state.rank, world_size=run_state.world_size)
     run_state.before_loading()
     scores = score_rows(
         module,
-        dataset,
+        run_state.data.train if split == "train" else run_state.data.valid,
         rows[share].tolist(),
         batch_size=run_state.run.eval_batch_size,
         seed=run_state.run.seed,
@@ -344,7 +367,11 @@ def _score_split(run_state: RunState, module: nn.Module, dataset: Any, rows: Ten
         workers=run_state.run.workers,
         collate=run_state.data.collate,
     )
-    return restore_row_order(run_state.gather(scores).unflatten(0, (run_state.world_size, -1)), len(rows))
+    scores = restore_row_order(run_state.gather(scores).unflatten(0, (run_state.world_size, -1)), len(rows))
+    bad = nonfinite_rows(scores)
+    if bad:
+        raise run_state.diverged_split(state, split, rows[bad].tolist())
+    return scores
 
 
 def _metrics_if_positive(
