@@ -161,7 +161,8 @@ def reset_modules(model: nn.Module, names: Sequence[str], *, seed: int) -> None:
 def freeze_modules(model: nn.Module, names: Sequence[str]) -> list[nn.Module]:
     """Exclude the sub-modules of these names from training and return them.
 
-    The caller keeps them in evaluation mode, so that batch-norm statistics do not change.
+    The caller keeps them in evaluation mode, so that batch-norm statistics do not change. With "body" the parameters
+    that belong to a module around the head itself, such as the class token of a transformer, are excluded as well.
 
     Raises:
         ValueError: No trainable parameter is left.
@@ -169,6 +170,11 @@ def freeze_modules(model: nn.Module, names: Sequence[str]) -> list[nn.Module]:
     modules = _find_modules(model, names, "freeze")
     for module in modules:
         module.requires_grad_(False)
+    if "body" in names and "body" not in dict(model.named_modules()):
+        head = set(find_head(model).parameters())
+        for parameter in model.parameters():
+            if parameter not in head:
+                parameter.requires_grad_(False)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError(f"freeze={list(names)!r} leaves nothing to train")
     return modules
