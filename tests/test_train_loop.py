@@ -242,6 +242,51 @@ def test_non_finite_weights_are_never_checkpointed(tmp_path):
     assert not (tmp_path / "checkpoint.pt").exists()
 
 
+TASKS = TensorDataset(TRAIN.tensors[0], TRAIN.tensors[1][:, None].repeat(1, 2))
+MINED = Sampler(name="mined", batch_size=32, num_pos=4)
+
+
+@pytest.mark.parametrize(
+    ("stage", "data", "message"),
+    [
+        (Stage(loss="focal", options={"focal": {"focusing": -1}}), (TRAIN, VALID), "focusing"),
+        (Stage(sampler=Sampler(name="positive", batch_size=300, num_pos=150)), (TRAIN, VALID), "lower num_pos"),
+        (Stage(reset=("haed",)), (TRAIN, VALID), "reset must name sub-modules"),
+        (Stage(freeze=("haed",)), (TRAIN, VALID), "freeze must name sub-modules"),
+        (Stage(freeze=("head", "body")), (TRAIN, VALID), "leaves nothing to train"),
+        (Stage(optimizer=Optimizer(name="paper_adam", eps=0)), (TRAIN, VALID), "eps"),
+        (Stage(sampler=MINED), (TASKS, TASKS), "'mined' is for one task"),
+        (ExactHead(l2=(1e-3, 1e-2)), (TRAIN,), "exact_head selects l2 on the validation split"),
+    ],
+)
+@pytest.mark.parametrize("position", [0, 1])
+def test_an_invalid_stage_is_an_error_before_anything_is_trained_or_written(stage, data, message, position, tmp_path):
+    stages = [Stage(epochs=1)]
+    stages.insert(position, stage)
+    model = network()
+    model[4] = nn.Linear(8, 1 if data[0] is TRAIN else 2)
+    start, drawn = weights(model), torch.get_rng_state()
+    with pytest.raises(ValueError, match=message):
+        epochs(model, data, run_of(*stages), directory=tmp_path / "new" / "run")
+    assert same(weights(model), start)
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_check_of_the_stages_leaves_random_generators_as_they_were(monkeypatch):
+    class Drawing(LOSSES["ce"]):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            torch.rand(3)
+
+    monkeypatch.setitem(LOSSES, "ce", Drawing)
+    model = network()
+    drawn = torch.get_rng_state()
+    epochs(model, (TRAIN, VALID), run_of(Stage(epochs=1)))
+    assert torch.equal(torch.get_rng_state(), drawn)
+
+
 HUGE = Optimizer(name="sgd", lr=1e38)
 
 
@@ -290,9 +335,8 @@ def test_infinite_scores_of_all_training_rows_are_divergence():
 
 def test_infinite_scores_in_mining_are_divergence():
     negative = int((TRAIN.tensors[1] == 0).nonzero()[7])
-    sampler = Sampler(name="mined", batch_size=32, num_pos=4)
     with pytest.raises(DivergedError, match=f"the scores are not finite at step 0, training rows {negative};"):
-        train(network(), run_of(Stage(epochs=1, sampler=sampler)), data=(nan_at_row(negative), VALID))
+        train(network(), run_of(Stage(epochs=1, sampler=MINED)), data=(nan_at_row(negative), VALID))
 
 
 @pytest.mark.parametrize("l2", [(1e-3,), (1e-3, 1e-2)])

@@ -41,15 +41,20 @@ class _Embedded(NamedTuple):
         return scores
 
 
+def check_exact_head(run_state: RunState, stage: ExactHead) -> None:
+    """Raise `ValueError` for several strengths without validation, and for a model without a linear layer."""
+    if run_state.valid_labels is None and len(stage.l2) > 1:
+        raise ValueError("exact_head selects l2 on the validation split: give valid, or a single strength")
+    last_linear(run_state.model)
+
+
 def train_exact_head(run_state: RunState, state: StageState, stage: ExactHead) -> Record:
     """Compute the embeddings once, fit a head for each strength of L2, and select by validation AP.
 
     Raises:
         DivergedError: Scores are not finite.
-        ValueError: Several strengths without validation, or scores that are not the last linear layer's output.
+        ValueError: The scores are not the last linear layer's output.
     """
-    if run_state.valid_labels is None and len(stage.l2) > 1:
-        raise ValueError("exact_head selects l2 on the validation split: give valid, or a single strength")
     started = time.monotonic()
     head = last_linear(run_state.model)
     module = run_state.fabric.setup(run_state.model)

@@ -34,13 +34,41 @@ from apmax.train.scoring import (
 )
 from apmax.train.selection import Candidate
 from apmax.train.state import GradientState, RunState, SeenBatches, StageState
-from apmax.train.weights import WeightAverage, all_finite, copy_weights, freeze_modules, reset_modules
+from apmax.train.weights import (
+    WeightAverage,
+    all_finite,
+    copy_weights,
+    find_frozen,
+    find_reset,
+    freeze_modules,
+    reset_modules,
+)
 
 _RESET_SEED = 1
 # Steps between two checks of the loss: a check needs a host synchronisation, which is free on a CPU.
 _CHECK_EVERY = {"cpu": 1}
 _ESTIMATE_ROWS = 2**14
 """Number of latest rows that the running AP of the display is computed from."""
+
+
+def check_gradient_stage(run_state: RunState, stage: Stage) -> None:
+    """Raise what `start_gradient_stage` would raise for this stage, and change nothing.
+
+    Raises:
+        ValueError: Values of the loss's options, a sampler that the labels do not suffice for, unknown modules, or an
+            optimiser that cannot be built.
+    """
+    find_reset(run_state.model, stage.reset)
+    find_frozen(run_state.model, stage.freeze)
+    loss = build_loss(stage, run_state.labels, run_state.weight)
+    build_optimizer(stage.optimizer, run_state.model, loss)
+    build_sampler(
+        stage.sampler,
+        run_state.labels,
+        seed=run_state.run.seed,
+        rank=run_state.rank,
+        world_size=run_state.world_size,
+    )
 
 
 def start_gradient_stage(run_state: RunState, number: int, stage: Stage, *, resumed: bool) -> GradientState:
