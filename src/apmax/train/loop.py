@@ -69,6 +69,8 @@ def epochs(
     [1, 2, 3]
     """
     data = data if isinstance(data, Data) else Data(*data)
+    if resume and resume is not True and resume != "previous":
+        raise ValueError(f"resume must be True, False or 'previous', got {resume!r}")
     if run.ensemble > 1:
         raise ValueError(f"run.ensemble is {run.ensemble}: call fit, which trains all models and joins them")
     run_state = RunState(model, data, run, directory=directory, progress=progress, member=member, fabric=fabric)
@@ -199,8 +201,6 @@ def _load_resumed(run_state: RunState, resume: bool | str) -> dict[str, Any] | N
         return None
     if not found:
         return None
-    if resume is not True and resume != "previous":
-        raise ValueError(f"resume must be True, False or 'previous', got {resume!r}")
     saved = load_checkpoint(previous_checkpoint(path) if resume == "previous" else path)
     _check_same_run(saved, run_state)
     return saved
