@@ -21,6 +21,7 @@ from apmax.train import (
     Schedule,
     Stage,
     compute_metrics,
+    embed,
     epochs,
     load_checkpoint,
     predict,
@@ -371,3 +372,11 @@ def test_double_precision_scores_reach_the_loss_unrounded():
     torch.testing.assert_close(model.weight.detach(), expected, rtol=1e-13, atol=1e-15)
     assert set(seen) == {torch.float64}
     assert torch.get_default_dtype() == torch.float32
+
+
+@pytest.mark.parametrize("function", [predict, embed])
+def test_scoring_an_empty_dataset_is_an_error_that_names_it(function):
+    model = network().train()
+    with pytest.raises(ValueError, match="dataset must hold at least one example"):
+        function(model, TensorDataset(torch.empty(0, FEATURES)))
+    assert model.training

@@ -44,7 +44,7 @@ def embed(
             and the same weights below the head; the network is not run.
 
     Raises:
-        ValueError: Another kind of network, or `cache` for a dataset without `content_hash()`.
+        ValueError: Another kind of network, an empty dataset, or `cache` for a dataset without `content_hash()`.
 
     >>> from torch.utils.data import TensorDataset
     >>> network = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
