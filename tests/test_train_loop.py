@@ -29,7 +29,7 @@ from apmax.train import (
 from apmax.train.config import OPTIMIZERS
 from apmax.train.data import ShuffledBatches
 from apmax.train.records import latest_scores
-from apmax.train.stage import build_loss, build_sampler, lr_factor
+from apmax.train.stage import _CHECK_EVERY, build_loss, build_sampler, lr_factor
 from apmax.train.weights import all_finite
 from small_training import FEATURES, POSITIVE, TRAIN, VALID, network, run_of, same, train, weights
 
@@ -218,6 +218,17 @@ def test_an_infinite_loss_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_p
     state = load_checkpoint(tmp_path / "checkpoint.pt")
     assert state["step"] == 5
     assert all(value.isfinite().all() for value in state["model"].values())
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 16])
+def test_divergence_has_its_step_however_seldom_losses_are_checked(every, monkeypatch):
+    monkeypatch.setitem(_CHECK_EVERY, "cpu", every)
+    stage = Stage(loss={"ce": 1e5}, epochs=3, optimizer=Optimizer(name="sgd", lr=1e-9))
+    with pytest.raises(DivergedError, match="the loss is inf at step 6") as caught:
+        train(Exploding(FEATURES, 1), run_of(stage))
+    sampler = ShuffledBatches(200, 64)
+    sampler.set_epoch(1)
+    assert (caught.value.step, caught.value.rows) == (6, list(sampler)[1])
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])

@@ -305,18 +305,17 @@ def _train_step(run_state: RunState, state: StageState, gradient: GradientState,
     state.seen.add(state.batch, rows, scores, value.detach() + (scores * 0).sum())
     every = _CHECK_EVERY.get(run_state.device.type, 16)
     if len(state.seen.losses) % every == 0:
-        _check_finite(run_state, state, every)
+        _check_finite(state, every, step=run_state.step + 1)
 
 
-def _check_finite(run_state: RunState, state: StageState, count: int) -> None:
-    """Raise `DivergedError` for the first of the last `count` losses that is not finite."""
+def _check_finite(state: StageState, count: int, *, step: int) -> None:
+    """Raise `DivergedError` for the first of the last `count` losses, up to that of `step`, that is not finite."""
     losses = state.seen.losses[-count:]
     if len(losses) == 1 and math.isfinite(losses[0].item()):
         return
     for back, value in zip(range(len(losses), 0, -1), torch.stack(losses).tolist(), strict=True):
         if not math.isfinite(value):
-            step = run_state.step + 2 - back
-            raise _diverged_error(state, step, value, state.seen.rows[-back], state.seen.scores[-back])
+            raise _diverged_error(state, step + 1 - back, value, state.seen.rows[-back], state.seen.scores[-back])
 
 
 def _diverged_error(state: StageState, step: int, loss: float, rows: Tensor, scores: Tensor) -> DivergedError:
@@ -335,7 +334,7 @@ def _finish_epoch(
     Raises:
         DivergedError: The losses, the weights or the scores of a split are not finite.
     """
-    _check_finite(run_state, state, _CHECK_EVERY.get(run_state.device.type, 16))
+    _check_finite(state, _CHECK_EVERY.get(run_state.device.type, 16), step=run_state.step)
     # The losses are those before the last step. Parameters alone: a buffer may be infinite on purpose, as a mask.
     if not all_finite(parameter for parameter in run_state.model.parameters() if parameter.requires_grad):
         last = state.seen.rows[-1].tolist()
