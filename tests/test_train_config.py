@@ -3,6 +3,7 @@
 import dataclasses
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +28,7 @@ from apmax.train import (
     stage_from_table,
     stage_to_table,
 )
+from small_training import POSITIVE, network, run_of, train
 
 FULL = Run(
     stages=(
@@ -204,3 +206,36 @@ def test_options_override_those_of_the_paper():
 def test_fields_that_are_none_are_left_out_of_a_table():
     assert "ema" not in config_to_table(Stage())
     assert config_to_table(Stage(ema=0.5))["ema"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("loss", "option"), [("focal", "balance"), ("ldam", "defer_epoch"), ("ce", "prevalence"), ("ap", "floor")]
+)
+def test_an_option_that_is_none_survives_tables_toml_and_a_run_directory(loss, option, tmp_path):
+    stage = Stage(loss=loss, options={loss: {option: None}}, epochs=1, sampler=POSITIVE)
+    run = run_of(stage)
+    assert run.stages[0].options[loss] == {option: None}
+    assert run_from_table(run_to_table(run)) == run_from_toml(run_to_toml(run)) == run
+    train(network(), run, directory=tmp_path)
+    assert read_run(tmp_path / "config.toml") == run
+    longer = run_of(dataclasses.replace(stage, epochs=2))
+    assert len(train(network(), longer, directory=tmp_path, resume=True)) == 1
+
+
+def test_an_option_that_is_a_text_is_not_read_as_none():
+    assert Stage(loss="ap", options={"ap": {"start": "none"}}).options["ap"] == {"start": "none"}
+
+
+def test_numbers_of_numpy_become_numbers_of_python(tmp_path):
+    options = {"ap": {"margin": np.float32(0.5), "num_pos": np.int64(4)}}
+    sampler = Sampler(name="positive", batch_size=np.int32(32), num_pos=np.int64(4))
+    stage = Stage(loss="ap", options=options, epochs=np.int64(1), smooth=np.int64(1), sampler=sampler)
+    checkpoints = Checkpoints(every_epochs=np.int64(1))
+    run = run_of(stage, seed=np.int64(1), eval_batch_size=np.uint16(64), checkpoints=checkpoints)
+    values = [stage.epochs, stage.smooth, sampler.batch_size, sampler.num_pos, run.seed, run.eval_batch_size]
+    assert {type(value) for value in [*values, checkpoints.every_epochs, stage.options["ap"]["num_pos"]]} == {int}
+    assert type(stage.options["ap"]["margin"]) is float
+    train(network(), run, directory=tmp_path)
+    assert read_run(tmp_path / "config.toml") == run
+    with pytest.raises(ValueError, match=r"options\.ap\.num_pos must be at most"):
+        Stage(loss="ap", options={"ap": {"num_pos": np.int64(10**9)}})

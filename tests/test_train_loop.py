@@ -21,6 +21,7 @@ from apmax.train import (
     Schedule,
     Stage,
     compute_metrics,
+    embed,
     epochs,
     load_checkpoint,
     predict,
@@ -28,7 +29,7 @@ from apmax.train import (
 from apmax.train.config import OPTIMIZERS
 from apmax.train.data import ShuffledBatches
 from apmax.train.records import latest_scores
-from apmax.train.stage import build_loss, build_sampler, lr_factor
+from apmax.train.stage import _CHECK_EVERY, build_loss, build_sampler, lr_factor
 from apmax.train.weights import all_finite
 from small_training import FEATURES, POSITIVE, TRAIN, VALID, network, run_of, same, train, weights
 
@@ -219,6 +220,17 @@ def test_an_infinite_loss_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_p
     assert all(value.isfinite().all() for value in state["model"].values())
 
 
+@pytest.mark.parametrize("every", [1, 2, 3, 16])
+def test_divergence_has_its_step_however_seldom_losses_are_checked(every, monkeypatch):
+    monkeypatch.setitem(_CHECK_EVERY, "cpu", every)
+    stage = Stage(loss={"ce": 1e5}, epochs=3, optimizer=Optimizer(name="sgd", lr=1e-9))
+    with pytest.raises(DivergedError, match="the loss is inf at step 6") as caught:
+        train(Exploding(FEATURES, 1), run_of(stage))
+    sampler = ShuffledBatches(200, 64)
+    sampler.set_epoch(1)
+    assert (caught.value.step, caught.value.rows) == (6, list(sampler)[1])
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("place", range(3))
 def test_a_single_non_finite_number_is_found_in_any_tensor(place, bad):
@@ -240,6 +252,110 @@ def test_non_finite_weights_are_never_checkpointed(tmp_path):
             directory=tmp_path,
         )
     assert not (tmp_path / "checkpoint.pt").exists()
+
+
+TASKS = TensorDataset(TRAIN.tensors[0], TRAIN.tensors[1][:, None].repeat(1, 2))
+MINED = Sampler(name="mined", batch_size=32, num_pos=4)
+
+
+@pytest.mark.parametrize(
+    ("stage", "data", "message"),
+    [
+        (Stage(loss="focal", options={"focal": {"focusing": -1}}), (TRAIN, VALID), "focusing"),
+        (Stage(sampler=Sampler(name="positive", batch_size=300, num_pos=150)), (TRAIN, VALID), "lower num_pos"),
+        (Stage(reset=("haed",)), (TRAIN, VALID), "reset must name sub-modules"),
+        (Stage(freeze=("haed",)), (TRAIN, VALID), "freeze must name sub-modules"),
+        (Stage(freeze=("head", "body")), (TRAIN, VALID), "leaves nothing to train"),
+        (Stage(optimizer=Optimizer(name="paper_adam", eps=0)), (TRAIN, VALID), "eps"),
+        (Stage(sampler=MINED), (TASKS, TASKS), "'mined' is for one task"),
+        (ExactHead(l2=(1e-3, 1e-2)), (TRAIN,), "exact_head selects l2 on the validation split"),
+    ],
+)
+@pytest.mark.parametrize("position", [0, 1])
+def test_an_invalid_stage_is_an_error_before_anything_is_trained_or_written(stage, data, message, position, tmp_path):
+    stages = [Stage(epochs=1)]
+    stages.insert(position, stage)
+    model = network()
+    model[4] = nn.Linear(8, 1 if data[0] is TRAIN else 2)
+    start, drawn = weights(model), torch.get_rng_state()
+    with pytest.raises(ValueError, match=message):
+        epochs(model, data, run_of(*stages), directory=tmp_path / "new" / "run")
+    assert same(weights(model), start)
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_check_of_the_stages_leaves_random_generators_as_they_were(monkeypatch):
+    class Drawing(LOSSES["ce"]):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            torch.rand(3)
+
+    monkeypatch.setitem(LOSSES, "ce", Drawing)
+    model = network()
+    drawn = torch.get_rng_state()
+    epochs(model, (TRAIN, VALID), run_of(Stage(epochs=1)))
+    assert torch.equal(torch.get_rng_state(), drawn)
+
+
+HUGE = Optimizer(name="sgd", lr=1e38)
+
+
+@pytest.mark.parametrize("fields", [{}, {"train_metrics": "full"}])
+@pytest.mark.parametrize("data", [(TRAIN, VALID), (TRAIN,)])
+def test_weights_that_the_last_step_of_an_epoch_made_infinite_are_divergence(fields, data):
+    stage = Stage(epochs=1, optimizer=HUGE, sampler=Sampler(batch_size=200))
+    model = nn.Sequential(nn.Linear(FEATURES, 8), nn.Linear(8, 1))
+    data = tuple(TensorDataset(part.tensors[0] * 1e3, part.tensors[1]) for part in data)
+    with pytest.raises(DivergedError, match="the weights are not finite at step 1, training rows") as caught:
+        train(model, run_of(stage, **fields), data=data)
+    assert caught.value.step == 1
+    assert sorted(caught.value.rows) == list(range(200))
+
+
+def overflowing(rows):
+    inputs = VALID.tensors[0].clone()
+    inputs[rows] = 3e38
+    return TensorDataset(inputs, VALID.tensors[1])
+
+
+def ones():
+    model = nn.Linear(FEATURES, 1)
+    nn.init.ones_(model.weight)
+    return model
+
+
+@pytest.mark.parametrize("stage", [Stage(epochs=1), ExactHead(l2=(1e-3,))])
+def test_infinite_validation_scores_are_divergence_that_names_the_rows(stage):
+    message = r"the scores of validation rows 3, 5 are not finite at step \d; look for NaN"
+    with pytest.raises(DivergedError, match=message) as caught:
+        train(ones(), run_of(stage), data=(TRAIN, overflowing([3, 5])))
+    assert caught.value.rows == []
+
+
+def test_infinite_scores_of_all_training_rows_are_divergence():
+    class Overflowing(nn.Linear):
+        def forward(self, inputs):
+            scores = super().forward(inputs)
+            return scores if self.training else scores * float("inf")
+
+    run = run_of(Stage(epochs=1), train_metrics="full")
+    with pytest.raises(DivergedError, match=r"the scores are not finite at step 4, training rows 0, 1, .*, …"):
+        train(Overflowing(FEATURES, 1), run, data=(TRAIN,))
+
+
+def test_infinite_scores_in_mining_are_divergence():
+    negative = int((TRAIN.tensors[1] == 0).nonzero()[7])
+    with pytest.raises(DivergedError, match=f"the scores are not finite at step 0, training rows {negative};"):
+        train(network(), run_of(Stage(epochs=1, sampler=MINED)), data=(nan_at_row(negative), VALID))
+
+
+@pytest.mark.parametrize("l2", [(1e-3,), (1e-3, 1e-2)])
+def test_infinite_scores_of_the_exact_head_are_divergence(l2):
+    with pytest.raises(DivergedError, match=r"training rows 17;.*lower optimizer\.lr of the stages before") as caught:
+        train(network(), run_of(ExactHead(l2=l2)), data=(nan_at_row(17), VALID))
+    assert caught.value.rows == [17]
 
 
 def test_scores_of_a_wrong_shape_are_refused():
@@ -267,3 +383,11 @@ def test_double_precision_scores_reach_the_loss_unrounded():
     torch.testing.assert_close(model.weight.detach(), expected, rtol=1e-13, atol=1e-15)
     assert set(seen) == {torch.float64}
     assert torch.get_default_dtype() == torch.float32
+
+
+@pytest.mark.parametrize("function", [predict, embed])
+def test_scoring_an_empty_dataset_is_an_error_that_names_it(function):
+    model = network().train()
+    with pytest.raises(ValueError, match="dataset must hold at least one example"):
+        function(model, TensorDataset(torch.empty(0, FEATURES)))
+    assert model.training

@@ -289,3 +289,11 @@ def test_checkpoints_are_due_by_steps_or_seconds(monkeypatch):
     assert not by_seconds.due(100)
     now[0] = 5
     assert by_seconds.due(101)
+
+
+@pytest.mark.parametrize("resume", ["yes", 1, "Previous"])
+def test_another_value_of_resume_is_refused_without_a_checkpoint_too(resume, tmp_path):
+    for directory in (None, tmp_path / "new"):
+        with pytest.raises(ValueError, match="resume must be True, False or 'previous'"):
+            epochs(Network(), (TRAIN, VALID), Run(accelerator="cpu"), directory=directory, resume=resume)
+    assert not (tmp_path / "new").exists()

@@ -132,6 +132,49 @@ def test_frozen_modules_keep_weights_and_statistics():
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
+class WithToken(nn.Module):
+    """A network with a parameter of its own beside its sub-modules, and one around its head."""
+
+    def __init__(self):
+        super().__init__()
+        self.token = nn.Parameter(torch.ones(FEATURES))
+        self.first = nn.Linear(FEATURES, 3)
+        self.last = nn.Sequential(nn.ReLU(), nn.Linear(3, 1))
+        self.last.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, inputs):
+        return self.last(self.first(inputs + self.token)) * self.last.scale
+
+
+def test_freezing_the_body_freezes_parameters_of_the_modules_around_the_head():
+    model = WithToken()
+    start = weights(model)
+    train(model, run_of(Stage(epochs=2, freeze=("body",), keep=False, optimizer=Optimizer(lr=0.1))))
+    after = weights(model)
+    assert {name for name in start if not torch.equal(after[name], start[name])} == {"last.1.weight", "last.1.bias"}
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("resets", [True, False])
+def test_members_reset_a_parameter_of_the_model_itself_by_its_own_method(resets):
+    class Token(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.token, self.last = nn.Parameter(torch.ones(FEATURES)), nn.Linear(FEATURES, 1)
+
+        def forward(self, inputs):
+            return self.last(inputs + self.token)
+
+    class Resetting(Token):
+        def reset_parameters(self):
+            nn.init.normal_(self.token)
+
+    stage = Stage(epochs=1, optimizer=Optimizer(name="sgd", lr=1e-12))
+    first, *others = fit(Resetting() if resets else Token(), (TRAIN, VALID), run_of(stage, ensemble=3)).model.members
+    assert all(torch.allclose(member.token, first.token) != resets for member in others)
+    assert not any(torch.allclose(member.last.weight, first.last.weight) for member in others)
+
+
 @pytest.mark.parametrize(
     ("stage", "message"),
     [

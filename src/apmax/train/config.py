@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
+
 from apmax import validation
 from apmax.losses import LOSSES
 from apmax.surrogates import SURROGATES
@@ -20,6 +22,8 @@ MINING_DEFAULTS: dict[str, Any] = {"hard": 0.25, "rounds": 4, "pool": 2**16}
 """Values of the fields of `Sampler` that only the sampler "mined" has; in others they are None."""
 LARGEST_BATCH, LARGEST_OPTION, LARGEST_WINDOW = 10**7, 10**6, 10**6
 """Upper limits of numbers by which memory grows: those of a job file of unknown origin are refused before that."""
+_NONE = "none"
+"""None among the options of a loss, in tables and TOML, which has no such value."""
 COUNTS = {
     "seed": (0, 2**63 - 1),
     "ensemble": (1, 1000),
@@ -44,6 +48,7 @@ class ConfigTable:
 
     def __post_init__(self) -> None:
         for each in dataclasses.fields(self):  # type: ignore[arg-type]
+            self._set(each.name, _python_number(getattr(self, each.name)))
             _check_type(each.name, getattr(self, each.name), str(each.type))
         for name in self._floats:
             value = getattr(self, name)
@@ -68,6 +73,11 @@ class ConfigTable:
 
 
 AnyConfig = TypeVar("AnyConfig", bound=ConfigTable)
+
+
+def _python_number(value: Any) -> Any:
+    """Return a number of numpy as one of Python, which TOML and JSON can hold, and anything else as it is."""
+    return value.item() if isinstance(value, np.number) else value
 
 
 def _check_type(name: str, value: Any, annotation: str) -> None:
@@ -137,10 +147,17 @@ def config_from_table(kind: type[AnyConfig], table: Mapping[str, Any], place: st
 def config_to_table(config: ConfigTable) -> dict[str, Any]:
     """Return a configuration as plain dicts, lists, strings and numbers; fields that are None are left out.
 
+    An option of a loss that is None is "none" in the table, because leaving it out would mean the loss's default.
+
     >>> config_to_table(Schedule(name="step", milestones=(3, 5)))
     {'name': 'step', 'milestones': [3.0, 5.0], 'factor': 0.1, 'final': 0.0, 'warmup': 0.0}
     """
     values = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}  # type: ignore[arg-type]
+    if isinstance(config, Stage):
+        values["options"] = {
+            name: {key: _NONE if value is None else value for key, value in options.items()}
+            for name, options in config.options.items()
+        }
     return {name: _plain_value(value) for name, value in values.items() if value is not None}
 
 
@@ -317,7 +334,7 @@ class Stage(ConfigTable):
 
     Args:
         loss: A name of `LOSSES`, or names with weights: {"ap": 1.0, "ce": 1.0}.
-        options: Arguments of the losses by name: {"ap": {"margin": 0.5}}.
+        options: Arguments of the losses by name: {"ap": {"margin": 0.5}}. "none" is None where the loss takes that.
         epochs: Passes of the sampler.
         optimizer: The update rule.
         schedule: The learning-rate schedule.
@@ -361,12 +378,17 @@ class Stage(ConfigTable):
             validation.choice("loss", name, LOSSES)
             loss[name] = validation.interval(f"loss.{name}", loss[name], 0, closed="neither")
         self._set("loss", loss)
-        options = {name: dict(values) for name, values in self.options.items()}
+        options = {
+            name: {key: _python_number(value) for key, value in values.items()} for name, values in self.options.items()
+        }
         for name, values in options.items():
             check_known_key(name, loss, "the stage's options, whose keys are the names of its losses")
-            accepted = [p for p in inspect.signature(LOSSES[name]).parameters if p not in ("labels", "sample_weight")]
+            parameters = inspect.signature(LOSSES[name]).parameters
+            accepted = [p for p in parameters if p not in ("labels", "sample_weight")]
             for key, value in values.items():
                 check_known_key(key, accepted, f"the options of {name}")
+                if isinstance(value, str) and value == _NONE and str(parameters[key].annotation).endswith("| None"):
+                    values[key] = None
                 if isinstance(value, int) and value > LARGEST_OPTION:
                     raise ValueError(f"options.{name}.{key} must be at most {LARGEST_OPTION:,}, got {value:,}")
         self._set("options", options)

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from apmax.data.caching import cache_directory, cached_folder
+from apmax.train.errors import NonFiniteScoresError
 from apmax.train.randomness import preserved_generators
-from apmax.train.scoring import score_rows
+from apmax.train.scoring import nonfinite_rows, score_rows
 from apmax.train.weights import last_linear
 
 _FILE = "embeddings.npy"
@@ -43,7 +44,7 @@ def embed(
             and the same weights below the head; the network is not run.
 
     Raises:
-        ValueError: Another kind of network, or `cache` for a dataset without `content_hash()`.
+        ValueError: Another kind of network, an empty dataset, or `cache` for a dataset without `content_hash()`.
 
     >>> from torch.utils.data import TensorDataset
     >>> network = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
@@ -86,7 +87,7 @@ def head_inputs(module: nn.Module, head: nn.Linear, dataset: Any, **loading: Any
         **loading: As in `score_rows`.
 
     Raises:
-        ValueError: The scores are something else than the output of `head`.
+        ValueError: The scores are something else than the output of `head`, or not finite.
     """
     captured: list[Tensor] = []
     hook = head.register_forward_pre_hook(lambda _, inputs: captured.append(inputs[0].detach()))
@@ -97,6 +98,10 @@ def head_inputs(module: nn.Module, head: nn.Linear, dataset: Any, **loading: Any
     features = torch.cat(captured)
     if features.ndim != 2 or len(features) != len(scores):
         raise ValueError("embeddings need a model that calls its last linear layer once, with one row per example")
+    # Before the comparison, which NaN would fail with another reason.
+    bad = nonfinite_rows(scores)
+    if bad:
+        raise NonFiniteScoresError(bad)
     bias = 0.0 if head.bias is None else head.bias.double()
     recomputed = features.double() @ head.weight.double().T + bias
     recomputed = recomputed[:, 0] if recomputed.shape[1] == 1 else recomputed

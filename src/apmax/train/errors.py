@@ -9,16 +9,35 @@ from pathlib import Path
 class DivergedError(RuntimeError):
     """The loss, the scores or the weights are not finite.
 
-    `step` is the optimiser step (from 1), `rows` are the training rows of its batch.
+    `step` is the optimiser step (from 1), `rows` are the training rows of its batch, or those that it was found in;
+    empty if it was found in validation. `lr` is 0 in a stage without gradient steps.
     """
 
     def __init__(self, reason: str, *, step: int, rows: Sequence[int], lr: float) -> None:
         self.step, self.rows = step, list(rows)
-        shown = ", ".join(map(str, self.rows[:10])) + (", …" if len(self.rows) > 10 else "")
+        where = f", training rows {shown_rows(self.rows)}" if self.rows else ""
+        now = f" (now {lr:g})" if lr else " of the stages before"
         super().__init__(
-            f"{reason} at step {step}, training rows {shown}; look for NaN or huge values in the inputs of these rows, "
-            f"or lower optimizer.lr (now {lr:g}). The last checkpoint precedes this step and can be resumed."
+            f"{reason} at step {step}{where}; look for NaN or huge values in the inputs of these rows, "
+            f"or lower optimizer.lr{now}. The last checkpoint precedes this step and can be resumed."
         )
+
+
+class NonFiniteScoresError(ValueError):
+    """Scores of a dataset are not finite; `rows` are their rows."""
+
+    def __init__(self, rows: Sequence[int]) -> None:
+        self.rows = list(rows)
+        super().__init__(f"the scores of rows {shown_rows(self.rows)} are not finite: check inputs and weights")
+
+
+def shown_rows(rows: Sequence[int]) -> str:
+    """Return the first ten rows as text.
+
+    >>> shown_rows(range(12))
+    '0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …'
+    """
+    return ", ".join(map(str, rows[:10])) + (", …" if len(rows) > 10 else "")
 
 
 class CheckpointError(ValueError):

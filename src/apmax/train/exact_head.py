@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -11,44 +13,71 @@ from torch import Tensor, nn
 from apmax import functional, metrics
 from apmax.train.config import ExactHead
 from apmax.train.embedding import cached_embeddings, head_inputs
+from apmax.train.errors import DivergedError, NonFiniteScoresError
 from apmax.train.records import Record, compute_metrics
+from apmax.train.scoring import nonfinite_rows
 from apmax.train.selection import Candidate
 from apmax.train.state import RunState, StageState
 from apmax.train.weights import copy_weights, last_linear
 
 
 class _Embedded(NamedTuple):
-    """The inputs of the head for all rows of a split, (n, d), with labels and weights."""
+    """The inputs of the head for all rows of a split, (n, d), with labels and weights.
+
+    `diverged` returns the error of rows whose scores are not finite.
+    """
 
     features: Tensor
     labels: Tensor
     sample_weight: Tensor | None
+    diverged: Callable[[list[int]], DivergedError]
+
+    def scores(self, weight: Tensor, bias: Tensor | float) -> Tensor:
+        """Return the scores of a head, or raise `DivergedError` if they are not finite."""
+        scores = _squeeze_single_task(self.features @ weight.T + bias)
+        bad = nonfinite_rows(scores)
+        if bad:
+            raise self.diverged(bad)
+        return scores
+
+
+def check_exact_head(run_state: RunState, stage: ExactHead) -> None:
+    """Raise `ValueError` for several strengths without validation, and for a model without a linear layer."""
+    if run_state.valid_labels is None and len(stage.l2) > 1:
+        raise ValueError("exact_head selects l2 on the validation split: give valid, or a single strength")
+    last_linear(run_state.model)
 
 
 def train_exact_head(run_state: RunState, state: StageState, stage: ExactHead) -> Record:
     """Compute the embeddings once, fit a head for each strength of L2, and select by validation AP.
 
     Raises:
-        ValueError: Several strengths without validation, or scores that are not the last linear layer's output.
+        DivergedError: Scores are not finite.
+        ValueError: The scores are not the last linear layer's output.
     """
-    if run_state.valid_labels is None and len(stage.l2) > 1:
-        raise ValueError("exact_head selects l2 on the validation split: give valid, or a single strength")
     started = time.monotonic()
     head = last_linear(run_state.model)
     module = run_state.fabric.setup(run_state.model)
-    features = _embed(run_state, module, head, run_state.data.train, cache=stage.cache)
-    splits = [_Embedded(features, run_state.labels, run_state.weight)]
-    if run_state.valid_labels is not None:
-        features = _embed(run_state, module, head, run_state.data.valid, cache=stage.cache)
-        splits.append(_Embedded(features, run_state.valid_labels, run_state.valid_weight))
+    splits = []
+    for name, dataset, labels, row_weight in (
+        ("train", run_state.data.train, run_state.labels, run_state.weight),
+        ("valid", run_state.data.valid, run_state.valid_labels, run_state.valid_weight),
+    ):
+        if labels is not None:
+            diverged = functools.partial(run_state.diverged_split, state, name)
+            try:
+                features = _embed(run_state, module, head, dataset, cache=stage.cache)
+            except NonFiniteScoresError as error:
+                raise diverged(error.rows) from None
+            splits.append(_Embedded(features, labels, row_weight, diverged))
     train_split = splits[0]._replace(labels=run_state.device_labels)
     bias = 0.0 if head.bias is None else head.bias.detach().double()
 
     def selection_ap(weight: Tensor) -> float:
         """Return the validation AP of a head; the training AP without validation."""
-        features, labels, sample_weight = splits[-1]
-        scores = _squeeze_single_task(features @ weight.T + bias)
-        return float(metrics.average_precision(scores, labels, sample_weight=sample_weight).nanmean())
+        last = splits[-1]
+        scores = last.scores(weight, bias)
+        return float(metrics.average_precision(scores, last.labels, sample_weight=last.sample_weight).nanmean())
 
     initial = head.weight.detach().double().clone()
     fitted = [_fit_head(train_split, initial, bias, strength, stage) for strength in stage.l2]
@@ -58,9 +87,12 @@ def train_exact_head(run_state: RunState, state: StageState, stage: ExactHead) -
         head.weight.copy_(chosen)
     train, *held_out = (
         compute_metrics(
-            _squeeze_single_task(x @ chosen.T + bias), y, objective=run_state.run.objective, sample_weight=w
+            split.scores(chosen, bias),
+            split.labels,
+            objective=run_state.run.objective,
+            sample_weight=split.sample_weight,
         )
-        for x, y, w in splits
+        for split in splits
     )
     valid = held_out[0] if held_out else None
     state.epoch += 1
@@ -103,7 +135,7 @@ def _fit_head(split: _Embedded, initial: Tensor, bias: Tensor | float, l2: float
 
 def _head_objective(split: _Embedded, weight: Tensor, bias: Tensor | float, stage: ExactHead) -> Tensor:
     """Return the exact objective P of the head's scores."""
-    scores = _squeeze_single_task(split.features @ weight.T + bias)
+    scores = split.scores(weight, bias)
     return functional.ap_objective(
         scores, split.labels, stage.surrogate, stage.margin, sample_weight=split.sample_weight
     )

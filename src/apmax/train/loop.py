@@ -13,11 +13,11 @@ from apmax.train.checkpoints import load_checkpoint, previous_checkpoint
 from apmax.train.config import ExactHead, Run, Stage
 from apmax.train.data import Data
 from apmax.train.display import RunMonitor
-from apmax.train.exact_head import train_exact_head
+from apmax.train.exact_head import check_exact_head, train_exact_head
 from apmax.train.randomness import preserved_generators
 from apmax.train.records import Record, parse_records
 from apmax.train.selection import Candidate, Selection, stops_early
-from apmax.train.stage import start_gradient_stage, train_epoch
+from apmax.train.stage import check_gradient_stage, start_gradient_stage, train_epoch
 from apmax.train.state import RunState, SeenBatches, StageState
 from apmax.train.toml import run_from_table
 from apmax.train.weights import restore_weights
@@ -69,11 +69,28 @@ def epochs(
     [1, 2, 3]
     """
     data = data if isinstance(data, Data) else Data(*data)
+    if resume and resume is not True and resume != "previous":
+        raise ValueError(f"resume must be True, False or 'previous', got {resume!r}")
     if run.ensemble > 1:
         raise ValueError(f"run.ensemble is {run.ensemble}: call fit, which trains all models and joins them")
     run_state = RunState(model, data, run, directory=directory, progress=progress, member=member, fabric=fabric)
     # Errors in the arguments are raised now; training starts when the first record is requested.
-    return _train_stages(run_state, _load_resumed(run_state, resume))
+    saved = _load_resumed(run_state, resume)
+    _check_stages(run_state)
+    if run_state.files is not None:
+        run_state.files.create()
+    return _train_stages(run_state, saved)
+
+
+def _check_stages(run_state: RunState) -> None:
+    """Raise for a stage that could not begin, before any stage is trained; what is built for that is discarded."""
+    # Losses and samplers of the library draw nothing, but a loss of one's own may.
+    with preserved_generators(run_state.device):
+        for stage in run_state.run.stages:
+            if isinstance(stage, ExactHead):
+                check_exact_head(run_state, stage)
+            else:
+                check_gradient_stage(run_state, stage)
 
 
 def _train_stages(run_state: RunState, saved: dict[str, Any] | None) -> Iterator[Record]:
@@ -184,8 +201,6 @@ def _load_resumed(run_state: RunState, resume: bool | str) -> dict[str, Any] | N
         return None
     if not found:
         return None
-    if resume is not True and resume != "previous":
-        raise ValueError(f"resume must be True, False or 'previous', got {resume!r}")
     saved = load_checkpoint(previous_checkpoint(path) if resume == "previous" else path)
     _check_same_run(saved, run_state)
     return saved

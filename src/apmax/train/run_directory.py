@@ -40,9 +40,12 @@ class RunDirectory:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.path.mkdir(parents=True, exist_ok=True)
         self.checkpoint = self.path / "checkpoint.pt"
         self.log = self.path / LOG_NAME
+
+    def create(self) -> None:
+        """Create the folder."""
+        self.path.mkdir(parents=True, exist_ok=True)
 
     def start(self, run: Run, fingerprint: str, lines: list[str]) -> None:
         """Write the configuration, the facts known so far and the records as JSON `lines`.

@@ -27,7 +27,13 @@ def score_rows(
     workers: int = 0,
     collate: Callable[[list[Any]], Any] | None = None,
 ) -> Tensor:
-    """Return the scores of these rows in evaluation mode, (len(rows),) or (len(rows), tasks), on `device`."""
+    """Return the scores of these rows in evaluation mode, (len(rows),) or (len(rows), tasks), on `device`.
+
+    Raises:
+        ValueError: There are no rows: the number of tasks is known from scores alone.
+    """
+    if not rows:
+        raise ValueError("dataset must hold at least one example, got none")
     chunks = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
     module.eval()
     loader = load_batches(dataset, chunks, seed=seed, epoch=EVALUATION_EPOCH, workers=workers, collate=collate)
@@ -43,6 +49,9 @@ def predict(
     collate: Callable[[list[Any]], Any] | None = None,
 ) -> Tensor:
     """Return the model's scores of every example of `dataset`, on the CPU; the model's mode does not change.
+
+    Raises:
+        ValueError: The dataset is empty, or the model does not return one row of scores per example.
 
     >>> from torch.utils.data import TensorDataset
     >>> model = nn.Linear(2, 1, bias=False)
@@ -104,6 +113,17 @@ def move_to_device(value: Any, device: torch.device) -> Any:
         parts = [move_to_device(part, device) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return value
+
+
+def nonfinite_rows(scores: Tensor) -> list[int]:
+    """Return the rows of scores (n,) or (n, tasks) that are NaN or infinite.
+
+    >>> nonfinite_rows(torch.tensor([[0.0, float("nan")], [0.0, 1.0]]))
+    [0]
+    """
+    bad = ~scores.detach().isfinite()
+    rows: list[int] = (bad if bad.ndim == 1 else bad.any(1)).nonzero()[:, 0].tolist()
+    return rows
 
 
 def padded_rows(rows: int, *, rank: int, world_size: int) -> list[int]:

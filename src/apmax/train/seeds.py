@@ -112,14 +112,18 @@ def fit(
 
 
 def _make_members(model: nn.Module, count: int, *, seed: int) -> list[nn.Module]:
-    """Return the model and `count - 1` re-initialised copies of it, the same for the same seed."""
+    """Return the model and `count - 1` re-initialised copies of it, the same for the same seed.
+
+    Parameters that belong to the model itself, outside of its sub-modules, are copied unless it has a method
+    `reset_parameters`: how they were initialised is not known.
+    """
     validation.whole("ensemble", count, 1)
     models = [model]
+    own = next(model.parameters(recurse=False), None) is not None and hasattr(model, "reset_parameters")
+    parts = [] if own else [name for name, _ in model.named_children()]
     for number in range(1, count):
         with preserved_generators(torch.device("cpu")):
             copied = copy.deepcopy(model)
-            reset_modules(
-                copied, [name for name, _ in copied.named_children()] or [""], seed=mix_seed(seed, _MEMBER_SEED, number)
-            )
+            reset_modules(copied, parts or [""], seed=mix_seed(seed, _MEMBER_SEED, number))
         models.append(copied)
     return models

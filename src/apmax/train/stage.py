@@ -24,16 +24,51 @@ from apmax.train.data import BatchSampler, ShuffledBatches, has_positive, load_b
 from apmax.train.errors import DivergedError
 from apmax.train.randomness import mix_seed, seed_torch
 from apmax.train.records import EpochMetrics, Record, compute_metrics, latest_scores
-from apmax.train.scoring import forward_scores, move_to_device, padded_rows, restore_row_order, score_rows
+from apmax.train.scoring import (
+    forward_scores,
+    move_to_device,
+    nonfinite_rows,
+    padded_rows,
+    restore_row_order,
+    score_rows,
+)
 from apmax.train.selection import Candidate
 from apmax.train.state import GradientState, RunState, SeenBatches, StageState
-from apmax.train.weights import WeightAverage, copy_weights, freeze_modules, reset_modules
+from apmax.train.weights import (
+    WeightAverage,
+    all_finite,
+    copy_weights,
+    find_frozen,
+    find_reset,
+    freeze_modules,
+    reset_modules,
+)
 
 _RESET_SEED = 1
 # Steps between two checks of the loss: a check needs a host synchronisation, which is free on a CPU.
 _CHECK_EVERY = {"cpu": 1}
 _ESTIMATE_ROWS = 2**14
 """Number of latest rows that the running AP of the display is computed from."""
+
+
+def check_gradient_stage(run_state: RunState, stage: Stage) -> None:
+    """Raise what `start_gradient_stage` would raise for this stage, and change nothing.
+
+    Raises:
+        ValueError: Values of the loss's options, a sampler that the labels do not suffice for, unknown modules, or an
+            optimiser that cannot be built.
+    """
+    find_reset(run_state.model, stage.reset)
+    find_frozen(run_state.model, stage.freeze)
+    loss = build_loss(stage, run_state.labels, run_state.weight)
+    build_optimizer(stage.optimizer, run_state.model, loss)
+    build_sampler(
+        stage.sampler,
+        run_state.labels,
+        seed=run_state.run.seed,
+        rank=run_state.rank,
+        world_size=run_state.world_size,
+    )
 
 
 def start_gradient_stage(run_state: RunState, number: int, stage: Stage, *, resumed: bool) -> GradientState:
@@ -197,7 +232,9 @@ def train_epoch(run_state: RunState, state: StageState, stage: Stage, gradient: 
         factor = lr_factor(stage.schedule, state.epoch + state.batch / batches, stage.epochs)
         for group, lr in zip(gradient.optimizer.param_groups, gradient.base_lr, strict=True):
             group["lr"] = lr * factor
-        _train_step(run_state, state, gradient, move_to_device(inputs, run_state.device), rows.to(run_state.device))
+        _train_step(
+            run_state, state, gradient, move_to_device(inputs, run_state.device), move_to_device(rows, run_state.device)
+        )
         state.batch += 1
         run_state.step += 1
         state.seconds = time.monotonic() - started
@@ -218,7 +255,7 @@ def _remaining_batches(
     sampler = gradient.sampler
     while state.batch < len(sampler):
         if isinstance(sampler, MinedBatchSampler) and sampler.starts_round(state.batch):
-            _mine_negatives(run_state, gradient.module, sampler, epoch, state.batch)
+            _mine_negatives(run_state, state, gradient.module, sampler, epoch)
         gradient.module.train()
         for module in gradient.frozen:
             module.eval()
@@ -235,10 +272,16 @@ def _remaining_batches(
         )
 
 
-def _mine_negatives(run_state: RunState, module: nn.Module, sampler: MinedBatchSampler, epoch: int, batch: int) -> None:
-    """Score the pool of the round that begins with `batch`; the sampler keeps the rows of the highest scores."""
-    pool = sampler.pool_rows(epoch, batch)
-    sampler.mine(pool, _score_split(run_state, module, run_state.data.train, pool))
+def _mine_negatives(
+    run_state: RunState, state: StageState, module: nn.Module, sampler: MinedBatchSampler, epoch: int
+) -> None:
+    """Score the pool of the round that begins with the next batch; the sampler keeps the rows of the highest scores.
+
+    Raises:
+        DivergedError: The scores are not finite.
+    """
+    pool = sampler.pool_rows(epoch, state.batch)
+    sampler.mine(pool, _score_split(run_state, state, module, "train", pool))
 
 
 def _train_step(run_state: RunState, state: StageState, gradient: GradientState, inputs: object, rows: Tensor) -> None:
@@ -264,25 +307,23 @@ def _train_step(run_state: RunState, state: StageState, gradient: GradientState,
     state.seen.add(state.batch, rows, scores, value.detach() + (scores * 0).sum())
     every = _CHECK_EVERY.get(run_state.device.type, 16)
     if len(state.seen.losses) % every == 0:
-        _check_finite(run_state, state, every)
+        _check_finite(state, every, step=run_state.step + 1)
 
 
-def _check_finite(run_state: RunState, state: StageState, count: int) -> None:
-    """Raise `DivergedError` for the first of the last `count` losses that is not finite."""
+def _check_finite(state: StageState, count: int, *, step: int) -> None:
+    """Raise `DivergedError` for the first of the last `count` losses, up to that of `step`, that is not finite."""
     losses = state.seen.losses[-count:]
     if len(losses) == 1 and math.isfinite(losses[0].item()):
         return
     for back, value in zip(range(len(losses), 0, -1), torch.stack(losses).tolist(), strict=True):
         if not math.isfinite(value):
-            step = run_state.step + 2 - back
-            raise _diverged_error(state, step, value, state.seen.rows[-back], state.seen.scores[-back])
+            raise _diverged_error(state, step + 1 - back, value, state.seen.rows[-back], state.seen.scores[-back])
 
 
 def _diverged_error(state: StageState, step: int, loss: float, rows: Tensor, scores: Tensor) -> DivergedError:
     """Return the error of a batch: with the rows whose scores are not finite, or all rows if only the loss is not."""
-    bad = ~scores.isfinite()
-    bad = bad if bad.ndim == 1 else bad.any(1)
-    if bool(bad.any()):
+    bad = nonfinite_rows(scores)
+    if bad:
         return DivergedError("the scores are not finite", step=step, rows=rows[bad].tolist(), lr=state.lr)
     return DivergedError(f"the loss is {loss}", step=step, rows=rows.tolist(), lr=state.lr)
 
@@ -290,14 +331,22 @@ def _diverged_error(state: StageState, step: int, loss: float, rows: Tensor, sco
 def _finish_epoch(
     run_state: RunState, state: StageState, stage: Stage, gradient: GradientState, started: float
 ) -> Record:
-    """Evaluate the epoch, add its weights to the selection and advance to the next epoch."""
-    _check_finite(run_state, state, _CHECK_EVERY.get(run_state.device.type, 16))
+    """Evaluate the epoch, add its weights to the selection and advance to the next epoch.
+
+    Raises:
+        DivergedError: The losses, the weights or the scores of a split are not finite.
+    """
+    _check_finite(state, _CHECK_EVERY.get(run_state.device.type, 16), step=run_state.step)
+    # The losses are those before the last step. Parameters alone: a buffer may be infinite on purpose, as a mask.
+    if not all_finite(parameter for parameter in run_state.model.parameters() if parameter.requires_grad):
+        last = state.seen.rows[-1].tolist()
+        raise DivergedError("the weights are not finite", step=run_state.step, rows=last, lr=state.lr)
     seen = state.seen.joined()
     with gradient.average.applied() if gradient.average is not None else nullcontext():
-        valid = _evaluate_split(run_state, gradient.module, "valid")
+        valid = _evaluate_split(run_state, state, gradient.module, "valid")
         train = None
         if run_state.run.train_metrics == "full":
-            train = _evaluate_split(run_state, gradient.module, "train")
+            train = _evaluate_split(run_state, state, gradient.module, "train")
         elif run_state.run.train_metrics == "seen":
             rows, scores = latest_scores(*(run_state.gather(seen[name]) for name in ("rows", "scores", "order")))
             weight = None if run_state.weight is None else run_state.weight[rows]
@@ -319,24 +368,27 @@ def _finish_epoch(
     )
 
 
-def _evaluate_split(run_state: RunState, module: nn.Module, split: str) -> EpochMetrics | None:
+def _evaluate_split(run_state: RunState, state: StageState, module: nn.Module, split: str) -> EpochMetrics | None:
     """Return the metrics of the current weights on "train" or "valid", or None without such a split."""
-    dataset = run_state.data.train if split == "train" else run_state.data.valid
     labels = run_state.labels if split == "train" else run_state.valid_labels
     weight = run_state.weight if split == "train" else run_state.valid_weight
     if labels is None:
         return None
-    scores = _score_split(run_state, module, dataset, torch.arange(len(labels)))
+    scores = _score_split(run_state, state, module, split, torch.arange(len(labels)))
     return _metrics_if_positive(run_state, scores, labels, weight)
 
 
-def _score_split(run_state: RunState, module: nn.Module, dataset: Any, rows: Tensor) -> Tensor:
-    """Return the scores of these rows of a dataset, each computed by one of the processes, the same on all of them."""
+def _score_split(run_state: RunState, state: StageState, module: nn.Module, split: str, rows: Tensor) -> Tensor:
+    """Return the scores of these rows of "train" or "valid", each computed by one process, the same on all of them.
+
+    Raises:
+        DivergedError: They are not finite.
+    """
     share = padded_rows(len(rows), rank=run_state.rank, world_size=run_state.world_size)
     run_state.before_loading()
     scores = score_rows(
         module,
-        dataset,
+        run_state.data.train if split == "train" else run_state.data.valid,
         rows[share].tolist(),
         batch_size=run_state.run.eval_batch_size,
         seed=run_state.run.seed,
@@ -344,7 +396,11 @@ def _score_split(run_state: RunState, module: nn.Module, dataset: Any, rows: Ten
         workers=run_state.run.workers,
         collate=run_state.data.collate,
     )
-    return restore_row_order(run_state.gather(scores).unflatten(0, (run_state.world_size, -1)), len(rows))
+    scores = restore_row_order(run_state.gather(scores).unflatten(0, (run_state.world_size, -1)), len(rows))
+    bad = nonfinite_rows(scores)
+    if bad:
+        raise run_state.diverged_split(state, split, rows[bad].tolist())
+    return scores
 
 
 def _metrics_if_positive(

@@ -24,7 +24,7 @@ from apmax.train.checkpoints import CheckpointSchedule, CheckpointWriter, encode
 from apmax.train.config import ExactHead, Run, Stage
 from apmax.train.data import BatchSampler, Data
 from apmax.train.display import RunMonitor, make_monitor
-from apmax.train.errors import DivergedError, Terminated
+from apmax.train.errors import DivergedError, Terminated, shown_rows
 from apmax.train.records import Record
 from apmax.train.run_directory import RunDirectory, data_fingerprint
 from apmax.train.runtime import launch_runtime
@@ -267,6 +267,13 @@ class RunState:
             }
             self.writer.submit(encode_checkpoint(content))
         self.schedule.saved(self.step, time.monotonic() - started, epoch=len(self.records))
+
+    def diverged_split(self, state: StageState, split: str, rows: list[int]) -> DivergedError:
+        """Return the error of a split, "train" or "valid", in which the scores of `rows` are not finite."""
+        reason = "the scores are not finite"
+        if split == "valid":
+            reason, rows = f"the scores of validation rows {shown_rows(rows)} are not finite", []
+        return DivergedError(reason, step=self.step, rows=rows, lr=state.lr)
 
     def wait_for_writer(self) -> None:
         """Wait until the last checkpoint is on the disk.

@@ -136,16 +136,26 @@ def _find_modules(model: nn.Module, names: Sequence[str], argument: str) -> list
     return found
 
 
-def reset_modules(model: nn.Module, names: Sequence[str], *, seed: int) -> None:
-    """Re-initialise the sub-modules of these names by their `reset_parameters`.
+def find_reset(model: nn.Module, names: Sequence[str]) -> list[nn.Module]:
+    """Return the modules that `reset_modules` re-initialises, those without parameters included.
 
     Raises:
-        ValueError: A module with parameters of its own has no `reset_parameters`.
+        ValueError: There is no such module, or one with parameters of its own has no `reset_parameters`.
     """
     parts = [part for module in _find_modules(model, names, "reset") for part in module.modules()]
     for part in parts:
         if next(part.parameters(recurse=False), None) is not None and not hasattr(part, "reset_parameters"):
             raise ValueError(f"reset: {type(part).__name__} has parameters and no method reset_parameters()")
+    return parts
+
+
+def reset_modules(model: nn.Module, names: Sequence[str], *, seed: int) -> None:
+    """Re-initialise the sub-modules of these names by their `reset_parameters`.
+
+    Raises:
+        ValueError: As `find_reset`.
+    """
+    parts = find_reset(model, names)
     if parts:
         seed_torch(mix_seed(seed), torch.device("cpu"))
     for part in parts:
@@ -158,17 +168,34 @@ def reset_modules(model: nn.Module, names: Sequence[str], *, seed: int) -> None:
             part.to(device)
 
 
+def find_frozen(model: nn.Module, names: Sequence[str]) -> tuple[list[nn.Module], set[nn.Parameter]]:
+    """Return the modules and the parameters that `freeze_modules` excludes from training.
+
+    With "body" the parameters that belong to a module around the head itself, such as the class token of a transformer,
+    are among them.
+
+    Raises:
+        ValueError: There is no such module, or no trainable parameter is left.
+    """
+    modules = _find_modules(model, names, "freeze")
+    frozen = {parameter for module in modules for parameter in module.parameters()}
+    if "body" in names and "body" not in dict(model.named_modules()):
+        head = set(find_head(model).parameters())
+        frozen.update(parameter for parameter in model.parameters() if parameter not in head)
+    if not any(parameter.requires_grad and parameter not in frozen for parameter in model.parameters()):
+        raise ValueError(f"freeze={list(names)!r} leaves nothing to train")
+    return modules, frozen
+
+
 def freeze_modules(model: nn.Module, names: Sequence[str]) -> list[nn.Module]:
     """Exclude the sub-modules of these names from training and return them.
 
     The caller keeps them in evaluation mode, so that batch-norm statistics do not change.
 
     Raises:
-        ValueError: No trainable parameter is left.
+        ValueError: As `find_frozen`.
     """
-    modules = _find_modules(model, names, "freeze")
-    for module in modules:
-        module.requires_grad_(False)
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise ValueError(f"freeze={list(names)!r} leaves nothing to train")
+    modules, parameters = find_frozen(model, names)
+    for parameter in parameters:
+        parameter.requires_grad_(False)
     return modules
