@@ -86,6 +86,23 @@ def test_study_is_resumed(data, tmp_path):
     assert len(open_study(tmp_path / "study.db").trials) == 5
 
 
+def test_value_of_a_trial_is_weighted_like_the_metrics_of_its_job(data, tmp_path):
+    lines = data.read_text().splitlines()
+    weights = np.random.default_rng(1).exponential(size=len(lines) - 1)
+    rows = [f"{line},{weight:.4f}" for line, weight in zip(lines[1:], weights, strict=True)]
+    file = tmp_path / "weighted.csv"
+    file.write_text("\n".join([f"{lines[0]},w", *rows]))
+    assert run(
+        "tune", file, "--target", "y", "--weight", "w", "--loss", "ce", "--epochs", 2,
+        "--space", "stages.0.lr=1e-3,1e-2",
+        "--trials", 2, "--out", tmp_path / "t",
+    ) == 0  # fmt: skip
+    best = open_study(tmp_path / "t" / "study.db").best_trial
+    assert run("train", tmp_path / "t" / "run.toml", "--out", tmp_path / "r", "--no-report") == 0
+    results = json.loads((tmp_path / "r" / "results.json").read_text())
+    assert best.value == pytest.approx(results["valid"]["ap"]["estimate"], abs=1e-6)
+
+
 def test_unknown_setting_is_refused_before_anything_is_trained(data, tmp_path, capsys):
     assert run("tune", data, "--target", "y", "--space", "stages.1.lrr=1,2", "--out", tmp_path / "t") == 1
     assert "did you mean 'lr'" in capsys.readouterr().err

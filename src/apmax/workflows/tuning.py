@@ -178,8 +178,9 @@ def _validation_ap(job: Job, prepared: PreparedData, trial: Any) -> float:
         if trial.should_prune():
             raise optuna.TrialPruned
     scores = predict(model, prepared.data.valid, batch_size=job.run.eval_batch_size)
-    # The mean over targets, as in the records of the epochs.
-    return float(average_precision(scores, prepared.data.valid_labels).nanmean())
+    # Weighted, and the mean over targets, as in the records of the epochs.
+    weight = prepared.data.valid_sample_weight
+    return float(average_precision(scores, prepared.data.valid_labels, sample_weight=weight).nanmean())
 
 
 @dataclass(frozen=True)
