@@ -114,6 +114,7 @@ def _run_processes(plan: SearchPlan, prepared: PreparedData, processes: int) -> 
     from apmax.workflows import tuning
 
     study = tuning.open_study(plan.file)
+    tuning.claim_space(study, plan.space)
     context = multiprocessing.get_context("spawn")
     others = [
         context.Process(target=tuning.run_search, args=(plan,), kwargs={"worker": number}, daemon=True)

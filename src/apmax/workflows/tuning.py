@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -43,6 +44,9 @@ STUDY_NAME = "apmax"
 STEPS_PER_STAGE = 10**6
 """A step of the study is an epoch; each stage has its own range of steps, as stages may stop early."""
 LEAST_TRIALS_FOR_IMPORTANCE = 8
+_SPACE = "space"
+"""Attribute of a study: the values of every setting that it searches."""
+_ELSEWHERE = "resume it with the same values, or search in another folder"
 
 
 def default_space(run: Run) -> SearchSpace:
@@ -147,15 +151,58 @@ def open_study(file: Path, *, seed: int = 0) -> Any:
     )
 
 
+def claim_space(study: Any, space: SearchSpace) -> None:
+    """Store the space in a new study, as trials hold only the index of each value; compare it with that of an old one.
+
+    Raises:
+        ValueError: The study has searched other settings or values; nothing is written.
+    """
+    if _SPACE not in study.user_attrs:
+        if study.get_trials(deepcopy=False):
+            raise ValueError(
+                "space: the study does not hold the values that it searched, as an earlier version of apmax wrote it; "
+                "search in another folder"
+            )
+        study.set_user_attr(_SPACE, _plain(space))
+    _check_space(study, space)
+
+
+def _check_space(study: Any, space: SearchSpace) -> None:
+    """Raise if a study has stored another space."""
+    new = _plain(space)
+    old = study.user_attrs.get(_SPACE, new)
+    for path in {**old, **new}:
+        if path not in old:
+            raise ValueError(f"space: {path} was not searched in this study; {_ELSEWHERE}")
+        values = ", ".join(map(str, old[path]))
+        if path not in new:
+            raise ValueError(f"space: {path} was searched among {values} in this study, and is not now; {_ELSEWHERE}")
+        # As texts: NaN is equal to itself, and true not to 1.
+        if json.dumps(old[path]) != json.dumps(new[path]):
+            now = ", ".join(map(str, new[path]))
+            raise ValueError(f"space: {path} was searched among {values} in this study, not {now}; {_ELSEWHERE}")
+
+
+def _plain(space: SearchSpace) -> dict[str, list[Any]]:
+    """Return a space as JSON gives it back."""
+    plain: dict[str, list[Any]] = json.loads(json.dumps(space, default=str))
+    return plain
+
+
 def run_search(
     plan: SearchPlan, prepared: PreparedData | None = None, *, worker: int = 0, callback: Any = None
 ) -> None:
-    """Run trials until the study has as many as planned; `callback(study, trial)` is called after each."""
+    """Run trials until the study has as many as planned; `callback(study, trial)` is called after each.
+
+    Raises:
+        ValueError: The study in the plan's file has searched other settings or values.
+    """
     optuna = extras.load("optuna", "tune")
     if plan.threads is not None:
         torch.set_num_threads(plan.threads)
     data = prepare_data(plan.job.data, seed=plan.job.seed) if prepared is None else prepared
     study = open_study(plan.file, seed=plan.job.seed + worker)
+    claim_space(study, plan.space)
 
     def objective(trial: Any) -> float:
         choice = {path: trial.suggest_categorical(path, range(len(values))) for path, values in plan.space.items()}
@@ -204,11 +251,12 @@ def search_result(study: Any, space: SearchSpace) -> SearchResult:
     """Return the result of a study.
 
     Raises:
-        ValueError: No trial is finished.
+        ValueError: No trial is finished, or the study has searched other settings or values.
     """
+    _check_space(study, space)
     state = extras.load("optuna", "tune").trial.TrialState
     trials = study.get_trials(deepcopy=False)
-    # A resumed study may have searched other settings before: its earlier trials are left out.
+    # A study of an earlier version may have searched other settings before: those trials are left out.
     done = [trial for trial in trials if trial.state == state.COMPLETE and set(space) <= set(trial.params)]
     if not done:
         raise ValueError("no trial is finished: the learning rates may be too high, or the time too short")
