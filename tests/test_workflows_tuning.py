@@ -10,7 +10,7 @@ import pytest
 
 from apmax.losses import LOSSES
 from apmax.train import RECIPES, Run, Stage
-from apmax.workflows import Overrides, plan_job
+from apmax.workflows import Overrides, plan_job, tuning
 from apmax.workflows.tuning import LOSS_SPACES, claim_space, default_space, open_study, parse_space, search_result
 from commands import run
 
@@ -141,6 +141,33 @@ def test_result_of_a_study_is_not_read_with_other_values():
     claim_space(study, {"lr": (0.1, 0.2)})
     with pytest.raises(ValueError, match=r"among 0\.1, 0\.2"):
         search_result(study, {"lr": (0.1,)})
+
+
+def drawn(data, file, trials, monkeypatch, **options):
+    """Return the choices of a study's trials after a search of so many, none of which is trained."""
+    monkeypatch.setattr(tuning, "_validation_ap", lambda *_: 0.5)
+    job = plan_job({"data": {"train": str(data), "target": "y"}})
+    values = tuple(float(value) for value in np.linspace(1e-3, 1e-1, 100))
+    tuning.run_search(tuning.SearchPlan(job, {"stages.1.lr": values}, file, trials), **options)
+    return [trial.params["stages.1.lr"] for trial in open_study(file).trials]
+
+
+def test_resumed_search_draws_other_values_than_before(data, tmp_path, monkeypatch):
+    first = drawn(data, tmp_path / "a.db", 3, monkeypatch)
+    resumed = drawn(data, tmp_path / "a.db", 6, monkeypatch)
+    assert resumed[:3] == first
+    assert resumed[3:] != first
+    # A resumed search is as reproducible as a new one, which has the seed of the job.
+    assert drawn(data, tmp_path / "b.db", 3, monkeypatch) == first
+    assert drawn(data, tmp_path / "b.db", 6, monkeypatch) == resumed
+
+
+def test_process_that_starts_after_the_first_trials_of_a_new_search_has_the_seed_of_its_number(
+    data, tmp_path, monkeypatch
+):
+    alone = drawn(data, tmp_path / "a.db", 3, monkeypatch, worker=1)
+    drawn(data, tmp_path / "b.db", 1, monkeypatch)
+    assert drawn(data, tmp_path / "b.db", 4, monkeypatch, worker=1, earlier=0)[1:] == alone
 
 
 def test_unknown_setting_is_refused_before_anything_is_trained(data, tmp_path, capsys):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from apmax import extras
@@ -190,9 +191,22 @@ def _plain(space: SearchSpace) -> dict[str, list[Any]]:
 
 
 def run_search(
-    plan: SearchPlan, prepared: PreparedData | None = None, *, worker: int = 0, callback: Any = None
+    plan: SearchPlan,
+    prepared: PreparedData | None = None,
+    *,
+    worker: int = 0,
+    earlier: int | None = None,
+    callback: Any = None,
 ) -> None:
-    """Run trials until the study has as many as planned; `callback(study, trial)` is called after each.
+    """Run trials until the study has as many as planned.
+
+    Args:
+        plan: The search.
+        prepared: Its data, which are read if they are not given.
+        worker: Number of this process, which changes its seed.
+        earlier: Number of trials before this search, which changes the seed: a resumed search does not draw the values
+            of the first one again. By default those that the study has now.
+        callback: `callback(study, trial)` is called after each trial.
 
     Raises:
         ValueError: The study in the plan's file has searched other settings or values.
@@ -201,7 +215,9 @@ def run_search(
     if plan.threads is not None:
         torch.set_num_threads(plan.threads)
     data = prepare_data(plan.job.data, seed=plan.job.seed) if prepared is None else prepared
-    study = open_study(plan.file, seed=plan.job.seed + worker)
+    if earlier is None:
+        earlier = len(open_study(plan.file).get_trials(deepcopy=False))
+    study = open_study(plan.file, seed=_sampler_seed(plan.job.seed + worker, earlier))
     claim_space(study, plan.space)
 
     def objective(trial: Any) -> float:
@@ -213,6 +229,11 @@ def run_search(
         limit = optuna.study.MaxTrialsCallback(plan.trials, states=states)
         callbacks = [limit] if callback is None else [callback, limit]
         study.optimize(objective, timeout=plan.seconds, callbacks=callbacks, catch=(DivergedError,))
+
+
+def _sampler_seed(seed: int, earlier: int) -> int:
+    """Return the seed of a search after some trials: of the first search the seed itself."""
+    return int(np.random.SeedSequence((seed, earlier)).generate_state(1)[0]) if earlier else seed
 
 
 def _validation_ap(job: Job, prepared: PreparedData, trial: Any) -> float:
