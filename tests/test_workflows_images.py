@@ -182,6 +182,18 @@ def test_network_and_number_of_networks_give_way_to_the_users(folder, tmp_path):
     assert chosen(recipe="default")[1:] == (1, "constant")
 
 
+def test_further_settings_keep_the_weights_that_another_setting_names(folder, tmp_path):
+    weights = tmp_path / "w.pth"
+    weights.touch()
+    overrides = Overrides(settings={"model.pretrained": str(weights), "model.width": 8})
+    plan = plan_job({"data": {"train": str(folder), "target": "a", "size": 8}}, overrides)
+    model = plan.resolve(plan.data, rows=1000, positives=30, settings={"stages.0.lr": 0.1, "model.stem": "small"}).model
+    assert (model.pretrained, model.options) == (str(weights), {"width": 8, "stem": "small"})
+    # A search among files of weights would need to find them.
+    with pytest.raises(ValueError, match="unknown key 'pretrained'"):
+        plan.resolve(plan.data, rows=1000, positives=30, settings={"model.pretrained": str(weights)})
+
+
 def test_head_adds_a_stage_or_is_the_only_one(folder, tmp_path):
     def stages(head, **table):
         plan = plan_job({"data": {"train": str(folder), "target": "a", "size": 8}, **table}, Overrides(head=head))
