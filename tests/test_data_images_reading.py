@@ -447,3 +447,17 @@ def test_deep_grey_keeps_its_high_byte(tmp_path, dtype):
     Image.fromarray(values).save(tmp_path / "a.tif")
     with Image.open(tmp_path / "a.tif") as image:
         assert np.asarray(decoding._eight_bits(image, Image)).tolist() == (values // 256).tolist()
+
+
+@pytest.mark.parametrize("ending", ["png", "tif"])
+def test_brightness_of_images_of_16_bits_can_be_compared(tmp_path, ending):
+    # The dark one has no value above 255.
+    for name, value in (("dark", 200), ("lighter", 1000)):
+        Image.fromarray(np.full((4, 4), value, np.uint16)).save(tmp_path / f"{name}.{ending}")
+    dark, lighter = (Decoder(4)(tmp_path / f"{name}.{ending}").max() for name in ("dark", "lighter"))
+    assert (dark, lighter) == (0, 3)
+
+
+def test_grey_of_8_bits_in_a_file_of_32_is_kept(tmp_path):
+    Image.fromarray(np.full((4, 4), 200, np.int32)).save(tmp_path / "a.tif")
+    assert Decoder(4)(tmp_path / "a.tif").max() == 200

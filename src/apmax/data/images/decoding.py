@@ -21,7 +21,7 @@ from apmax.data.reading import ON_ERROR, UnreadableRow, describe_unreadable
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 FITS = ("stretch", "crop")
-DECODER_VERSION = 1
+DECODER_VERSION = 2
 """Version of the pixels that a file gives: to be raised with every change of `Decoder`."""
 IMAGES_PER_CHUNK = 32
 """Files that a process decodes at a time."""
@@ -93,7 +93,11 @@ def _eight_bits(image: Any, module: Any) -> Any:
     if image.mode.startswith("I"):
         # Pillow's own conversion would cut everything above 255 off.
         deep = np.asarray(image)
-        return module.fromarray((np.clip(deep, 0, 65535) // (256 if deep.max() > 255 else 1)).astype(np.uint8))
+        # Grey of 16 bits (in a PNG "I" for older versions of Pillow) is scaled alike in all images, dark or light;
+        # of 32 bits the values have to tell whether 8 of them are used.
+        is_16_bit = image.mode.startswith("I;16") or image.format == "PNG"
+        divisor = 256 if is_16_bit or deep.max() > 255 else 1
+        return module.fromarray((np.clip(deep, 0, 65535) // divisor).astype(np.uint8))
     return image
 
 
