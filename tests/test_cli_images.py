@@ -410,7 +410,7 @@ def test_training_ended_by_a_signal_says_how_to_continue(image_folder, monkeypat
         (lambda place: (place / "model.pt").write_bytes(b"junk"), "does not hold the weights of the network"),
         (
             lambda place: (place / "encoder.json").write_text(
-                (place / "encoder.json").read_text().replace('"decoder": 1', '"decoder": 0')
+                (place / "encoder.json").read_text().replace(f'"decoder": {decoding.DECODER_VERSION}', '"decoder": 0')
             ),
             "version 0 of the decoder",
         ),

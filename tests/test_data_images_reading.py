@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import csv
+import errno
 import multiprocessing
 import os
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 pytest.importorskip("PIL")
-from PIL import Image
+from PIL import Image, ImageFile
 
 from apmax.data.images import decoding
 from apmax.data.images.augmentation import LARGE_IMAGES, SMALL_IMAGES
 from apmax.data.images.decoding import Decoder, WriteChunk, decode_all, image_cache_key, write_chunks
 from apmax.data.images.reading import augment_for, image_dataset, read_csv, read_folder
 from apmax.data.images.sets import HAM10000_FILE, IMAGE_SETS, ham10000, melanoma
+from apmax.data.reading import UnreadableRow
 
 REAL = Path(os.environ.get("APMAX_DATA", "/nowhere"))
 
@@ -447,3 +452,92 @@ def test_deep_grey_keeps_its_high_byte(tmp_path, dtype):
     Image.fromarray(values).save(tmp_path / "a.tif")
     with Image.open(tmp_path / "a.tif") as image:
         assert np.asarray(decoding._eight_bits(image, Image)).tolist() == (values // 256).tolist()
+
+
+@pytest.mark.parametrize("ending", ["png", "tif"])
+def test_brightness_of_images_of_16_bits_can_be_compared(tmp_path, ending):
+    # The dark one has no value above 255.
+    for name, value in (("dark", 200), ("lighter", 1000)):
+        Image.fromarray(np.full((4, 4), value, np.uint16)).save(tmp_path / f"{name}.{ending}")
+    dark, lighter = (Decoder(4)(tmp_path / f"{name}.{ending}").max() for name in ("dark", "lighter"))
+    assert (dark, lighter) == (0, 3)
+
+
+def test_grey_of_8_bits_in_a_file_of_32_is_kept(tmp_path):
+    Image.fromarray(np.full((4, 4), 200, np.int32)).save(tmp_path / "a.tif")
+    assert Decoder(4)(tmp_path / "a.tif").max() == 200
+
+
+def test_limits_of_pillow_that_decide_what_is_read_are_part_of_the_key(tmp_path, monkeypatch):
+    path = flat(tmp_path / "a.png", 1, size=(20, 30))
+    large = [flat(tmp_path / "b.png", 2, size=(10, 10)), path]
+    with monkeypatch.context() as low:
+        low.setattr(Image, "MAX_IMAGE_PIXELS", 500)
+        assert len(decode_all(large, 8, on_error="skip", cache=tmp_path / "cache").unreadable) == 1
+    assert decode_all(large, 8, cache=tmp_path / "cache").unreadable == []
+
+    noise = np.random.default_rng(0).integers(0, 255, (40, 40, 3), np.uint8)
+    Image.fromarray(noise).save(tmp_path / "c.jpg")
+    (tmp_path / "c.jpg").write_bytes((tmp_path / "c.jpg").read_bytes()[:-500])
+    cut = [path, str(tmp_path / "c.jpg")]
+    assert len(decode_all(cut, 8, on_error="skip", cache=tmp_path / "cache").unreadable) == 1
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    assert decode_all(cut, 8, cache=tmp_path / "cache").unreadable == []
+
+
+def failing_once(monkeypatch, number):
+    """Make the second image fail with an error of the system, until the returned function is called."""
+    opened = Image.open
+
+    def fails(path, *arguments):
+        if str(path).endswith("b.png"):
+            raise OSError(number, "for a while", str(path))
+        return opened(path, *arguments)
+
+    monkeypatch.setattr(Image, "open", fails)
+    return lambda: monkeypatch.setattr(Image, "open", opened)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.EMFILE])
+def test_failure_that_may_pass_is_not_cached(tmp_path, monkeypatch, number):
+    files, cache = [flat(tmp_path / "a.png", 10), flat(tmp_path / "b.png", 20)], tmp_path / "cache"
+    works_again = failing_once(monkeypatch, number)
+    found = decode_all(files, 8, cache=cache, on_error="skip")
+    assert [type(item) for item in found.unreadable] == [UnreadableRow]
+    assert [(item.row, item.value) for item in found.unreadable] == [(1, files[1])]
+    # Other processes open the file that is not in the cache by its path.
+    assert reds(pickle.loads(pickle.dumps(found.store))) == [10, 0]
+    with pytest.raises(ValueError, match="1 of 2 images cannot be read"):
+        decode_all(files, 8, cache=cache)
+    works_again()
+    assert reds(decode_all(files, 8, cache=cache).store) == [10, 20]
+    assert len([folder for folder in cache.iterdir() if not folder.name.startswith(".")]) == 1
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_images_that_are_not_cached_are_deleted_at_the_end(tmp_path):
+    files = [flat(tmp_path / "a.png", 10), flat(tmp_path / "b.png", 20)]
+    script = f"""
+import errno
+from apmax.data.images import decoding
+usual = decoding.Decoder.__call__
+def fails(self, path):
+    if path.endswith("b.png"):
+        raise PermissionError(errno.EACCES, "no", path)
+    return usual(self, path)
+decoding.Decoder.__call__ = fails
+found = decoding.decode_all({files!r}, 8, cache={str(tmp_path / "cache")!r}, on_error="skip")
+assert len(list(found.store.path.parent.iterdir())) == 2
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["missing", "folder", "below a file"])
+def test_failure_that_the_key_tells_is_cached(tmp_path, monkeypatch, what):
+    places = {"missing": tmp_path / "no.png", "folder": tmp_path, "below a file": tmp_path / "a.png" / "b.png"}
+    files, cache = [flat(tmp_path / "a.png", 10), str(places[what])], tmp_path / "cache" / "c"
+    cache.mkdir(parents=True)
+    assert len(decode_all(files, 8, cache=cache, on_error="skip").unreadable) == 1
+    monkeypatch.setattr(decoding, "write_chunks", None)
+    assert len(decode_all(files, 8, cache=cache, on_error="skip").unreadable) == 1

@@ -86,6 +86,13 @@ def test_key_depends_on_content_and_featuriser(monkeypatch):
     assert key != molecule_cache_key(SMILES)
 
 
+def test_line_breaks_in_a_text_do_not_give_the_key_of_more_rows(tmp_path):
+    assert molecule_cache_key(["CCO\nCCN", "C"]) != molecule_cache_key(["CCO", "CCN\nC"])
+    assert molecule_cache_key(["C\nCC"]) != molecule_cache_key(["C", "CC"])
+    assert len(featurise_all(["CCO\nCCN", "C"], tmp_path).store) == 2
+    assert len(featurise_all(["CCO", "CCN", "C"], tmp_path).store) == 3
+
+
 def _build(folder):
     return len(featurise_all(SMILES * 20, folder).store)
 

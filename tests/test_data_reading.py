@@ -112,6 +112,33 @@ def test_unreadable_file_is_refused_by_name(tmp_path, name, content, message):
     assert name in str(caught.value)
 
 
+@pytest.mark.parametrize("suffix", [".smi", ".sdf"])
+def test_damaged_file_of_molecules_is_refused_by_name(tmp_path, suffix):
+    # Texts that do not compress, so that the first lines of a truncated file can be read.
+    lines = "".join(f"C{number * 7919 % 10_007}\n$$$$\n" for number in range(20_000)).encode()
+    whole = gzip.compress(lines, mtime=0)
+    damaged = [
+        (f"cut{suffix}.gz", whole[: len(whole) // 2], "is not a whole gzip file"),
+        (f"changed{suffix}.gz", whole[:100] + bytes(50) + whole[150:], "is not a whole gzip file"),
+        (f"latin{suffix}", lines + "é\n".encode("latin-1"), "is not UTF-8 text"),
+        (f"latin{suffix}.gz", gzip.compress(lines + "é\n".encode("latin-1")), "is not UTF-8 text"),
+    ]
+    for name, content, message in damaged:
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=f"{name} {message}"):
+            open_table(tmp_path / name).read(["name"])
+
+
+def test_sd_file_that_is_damaged_after_it_was_opened_is_refused_by_name(tmp_path):
+    file = tmp_path / "a.sdf.gz"
+    whole = gzip.compress(b"a\n$$$$\n" * 1000, mtime=0)
+    file.write_bytes(whole)
+    opened = open_table(file)
+    file.write_bytes(whole[:-20])
+    with pytest.raises(ValueError, match=r"a\.sdf\.gz is not a whole gzip file"):
+        opened.read(["name"])
+
+
 def test_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no such file.*b\.csv"):
         TableFile(tmp_path / "b.csv")

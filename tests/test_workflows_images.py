@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from benchmarks import small_images
 
@@ -15,6 +17,7 @@ from apmax.data.images import ImageFolder
 from apmax.data.images.augmentation import LARGE_IMAGES, SMALL_IMAGES, Augment
 from apmax.train import Run
 from apmax.workflows import ImageData, Job, ModelConfig, Overrides, plan_job
+from apmax.workflows.contact_sheets import ContactSheet, sheet_suffixes
 from apmax.workflows.job import job_from_table, job_to_table, read_data_config
 from apmax.workflows.prepare import ensemble_folds, prepare_data
 
@@ -182,6 +185,18 @@ def test_network_and_number_of_networks_give_way_to_the_users(folder, tmp_path):
     assert chosen(recipe="default")[1:] == (1, "constant")
 
 
+def test_further_settings_keep_the_weights_that_another_setting_names(folder, tmp_path):
+    weights = tmp_path / "w.pth"
+    weights.touch()
+    overrides = Overrides(settings={"model.pretrained": str(weights), "model.width": 8})
+    plan = plan_job({"data": {"train": str(folder), "target": "a", "size": 8}}, overrides)
+    model = plan.resolve(plan.data, rows=1000, positives=30, settings={"stages.0.lr": 0.1, "model.stem": "small"}).model
+    assert (model.pretrained, model.options) == (str(weights), {"width": 8, "stem": "small"})
+    # A search among files of weights would need to find them.
+    with pytest.raises(ValueError, match="unknown key 'pretrained'"):
+        plan.resolve(plan.data, rows=1000, positives=30, settings={"model.pretrained": str(weights)})
+
+
 def test_head_adds_a_stage_or_is_the_only_one(folder, tmp_path):
     def stages(head, **table):
         plan = plan_job({"data": {"train": str(folder), "target": "a", "size": 8}, **table}, Overrides(head=head))
@@ -326,3 +341,30 @@ def test_target_without_validation_positives_is_named(folder, tmp_path):
     missing = [line for line in prepared.warnings if line.startswith("'rare' has no positive row ")]
     assert len(missing) == 1
     assert "hold out another share, or in another way" in missing[0]
+
+
+@pytest.mark.parametrize(
+    ("targets", "expected"),
+    [
+        (["IC50 > 10"], [""]),
+        (["a", "b c"], ["-a", "-b_c"]),
+        (["IC50 > 10", "x", "IC50 < 10"], ["-IC50_10-1", "-x", "-IC50_10-3"]),
+        (["a b", "a-b", "a+b", "a_b-1"], ["-a_b-1-1", "-a-b", "-a_b-3", "-a_b-1"]),
+        (["Bad", "bad"], ["-Bad-1", "-bad-2"]),
+    ],
+)
+def test_every_target_has_a_contact_sheet_of_its_own_name(targets, expected):
+    assert sheet_suffixes(targets) == expected
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 1), (0, 2)])
+def test_contact_sheet_takes_a_part_without_rows(shape):
+    paths = SimpleNamespace(files=lambda table: table.column("path").to_pylist())
+    sheet = object.__new__(ContactSheet)
+    sheet.encoder, sheet.column, sheet.target = SimpleNamespace(paths=paths), 0, SimpleNamespace(name="y")
+    sheet.known = sheet.positives = 0
+    for files in ([], ["a.png"]):
+        sheet.files = files
+        sheet.scores = sheet.labels = np.ones(len(files), np.float32)
+        sheet.add(pa.table({"path": pa.array([], pa.string())}), np.empty(shape, np.float32))
+        assert sheet.files == files

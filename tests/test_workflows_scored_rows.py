@@ -48,3 +48,10 @@ def test_saved_rows_are_read_back_and_damage_is_refused(tmp_path):
     (tmp_path / part.file).write_bytes(b"x" + (tmp_path / part.file).read_bytes()[1:])
     with pytest.raises(FolderError, match="has changed"):
         load_scored_rows(tmp_path)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 1), (0, 3)])
+def test_no_rows_are_scored_rows_as_well(shape):
+    part = ScoredRows.of("test", np.empty(shape), np.empty(shape), members={"gbdt": np.empty(shape)})
+    targets = 1 if len(shape) == 1 else shape[1]
+    assert part.scores.shape == part.labels.shape == part.members["gbdt"].shape == (0, targets)

@@ -10,8 +10,8 @@ import pytest
 
 from apmax.losses import LOSSES
 from apmax.train import RECIPES, Run, Stage
-from apmax.workflows import Overrides, plan_job
-from apmax.workflows.tuning import LOSS_SPACES, default_space, open_study, parse_space, search_result
+from apmax.workflows import Overrides, plan_job, tuning
+from apmax.workflows.tuning import LOSS_SPACES, claim_space, default_space, open_study, parse_space, search_result
 from commands import run
 
 SPACE = ["--space", "stages.1.lr=1e-3,1e-2", "--space", "model.hidden=[4];[8,8]"]
@@ -84,6 +84,90 @@ def test_study_is_resumed(data, tmp_path):
     assert len(open_study(tmp_path / "study.db").trials) == 2
     assert tune(data, tmp_path, "--trials", 5, "--resume") == 0
     assert len(open_study(tmp_path / "study.db").trials) == 5
+
+
+def test_value_of_a_trial_is_weighted_like_the_metrics_of_its_job(data, tmp_path):
+    lines = data.read_text().splitlines()
+    weights = np.random.default_rng(1).exponential(size=len(lines) - 1)
+    rows = [f"{line},{weight:.4f}" for line, weight in zip(lines[1:], weights, strict=True)]
+    file = tmp_path / "weighted.csv"
+    file.write_text("\n".join([f"{lines[0]},w", *rows]))
+    assert run(
+        "tune", file, "--target", "y", "--weight", "w", "--loss", "ce", "--epochs", 2,
+        "--space", "stages.0.lr=1e-3,1e-2",
+        "--trials", 2, "--out", tmp_path / "t",
+    ) == 0  # fmt: skip
+    best = open_study(tmp_path / "t" / "study.db").best_trial
+    assert run("train", tmp_path / "t" / "run.toml", "--out", tmp_path / "r", "--no-report") == 0
+    results = json.loads((tmp_path / "r" / "results.json").read_text())
+    assert best.value == pytest.approx(results["valid"]["ap"]["estimate"], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (
+            ["stages.1.lr=1e-3,1e-1", SPACE[3]],
+            "stages.1.lr was searched among 0.001, 0.01 in this study, not 0.001, 0.1",
+        ),
+        ([SPACE[1], "model.hidden=[8,8];[4]"], "model.hidden was searched among [4], [8, 8] in this study, not [8, 8]"),
+        ([SPACE[1]], "model.hidden was searched among [4], [8, 8] in this study, and is not now"),
+        ([*SPACE[1::2], "seed=1,2"], "seed was not searched in this study"),
+    ],
+)
+def test_study_is_not_resumed_with_other_values(data, tmp_path, capsys, space, message):
+    study = open_study(tmp_path / "study.db")
+    claim_space(study, parse_space(SPACE[1::2]))
+    before = (tmp_path / "study.db").read_bytes()
+    given = [part for each in space for part in ("--space", each)]
+    assert run("tune", data, "--target", "y", *given, "--trials", 2, "--resume", "--out", tmp_path) == 1
+    shown = " ".join(capsys.readouterr().err.split())
+    assert message in shown
+    assert "search in another folder" in shown
+    assert [file.name for file in tmp_path.iterdir()] == ["study.db"]
+    assert (tmp_path / "study.db").read_bytes() == before
+
+
+def test_study_without_its_values_is_not_resumed():
+    optuna = pytest.importorskip("optuna")
+    study, space = optuna.create_study(), {"lr": (0.1, 0.2)}
+    study.add_trial(optuna.trial.create_trial(value=0.5))
+    with pytest.raises(ValueError, match="does not hold the values"):
+        claim_space(study, space)
+
+
+def test_result_of_a_study_is_not_read_with_other_values():
+    study = pytest.importorskip("optuna").create_study()
+    claim_space(study, {"lr": (0.1, 0.2)})
+    with pytest.raises(ValueError, match=r"among 0\.1, 0\.2"):
+        search_result(study, {"lr": (0.1,)})
+
+
+def drawn(data, file, trials, monkeypatch, **options):
+    """Return the choices of a study's trials after a search of so many, none of which is trained."""
+    monkeypatch.setattr(tuning, "_validation_ap", lambda *_: 0.5)
+    job = plan_job({"data": {"train": str(data), "target": "y"}})
+    values = tuple(float(value) for value in np.linspace(1e-3, 1e-1, 100))
+    tuning.run_search(tuning.SearchPlan(job, {"stages.1.lr": values}, file, trials), **options)
+    return [trial.params["stages.1.lr"] for trial in open_study(file).trials]
+
+
+def test_resumed_search_draws_other_values_than_before(data, tmp_path, monkeypatch):
+    first = drawn(data, tmp_path / "a.db", 3, monkeypatch)
+    resumed = drawn(data, tmp_path / "a.db", 6, monkeypatch)
+    assert resumed[:3] == first
+    assert resumed[3:] != first
+    # A resumed search is as reproducible as a new one, which has the seed of the job.
+    assert drawn(data, tmp_path / "b.db", 3, monkeypatch) == first
+    assert drawn(data, tmp_path / "b.db", 6, monkeypatch) == resumed
+
+
+def test_process_that_starts_after_the_first_trials_of_a_new_search_has_the_seed_of_its_number(
+    data, tmp_path, monkeypatch
+):
+    alone = drawn(data, tmp_path / "a.db", 3, monkeypatch, worker=1)
+    drawn(data, tmp_path / "b.db", 1, monkeypatch)
+    assert drawn(data, tmp_path / "b.db", 4, monkeypatch, worker=1, earlier=0)[1:] == alone
 
 
 def test_unknown_setting_is_refused_before_anything_is_trained(data, tmp_path, capsys):

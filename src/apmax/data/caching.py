@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
@@ -39,7 +40,11 @@ def cache_folder(name: str, cache: str | os.PathLike[str] | None = None) -> Path
 
 
 def cached_folder(
-    name: str, write: Callable[[Path], Sequence[UnreadableRow]], cache: str | os.PathLike[str] | None = None
+    name: str,
+    write: Callable[[Path], Sequence[UnreadableRow]],
+    cache: str | os.PathLike[str] | None = None,
+    *,
+    lasts: Callable[[Sequence[UnreadableRow]], bool] | None = None,
 ) -> tuple[Path, list[UnreadableRow]]:
     """Return the folder `name` of the cache, and the unreadable rows of its content; write it if it is not there.
 
@@ -47,12 +52,17 @@ def cached_folder(
         name: The folder's name, which depends on all that its content depends on.
         write: Writes the content into a new folder, and returns the unreadable rows.
         cache: The folder of caches; by default `cache_directory()`.
+        lasts: Tells from the unreadable rows whether the content may be used again; if not, it is in a folder that no
+            other call finds, and deleted at the end of this process. By default it always may.
     """
     folder = cache_folder(name, cache)
     if not folder.exists():
-        with _atomic_folder(folder) as beside:
-            unreadable = [asdict(item) for item in write(beside)]
-            (beside / _UNREADABLE).write_text(json.dumps(unreadable), encoding="utf-8")
+        with _folder_beside(folder) as beside:
+            found = list(write(beside))
+            (beside / _UNREADABLE).write_text(json.dumps([asdict(item) for item in found]), encoding="utf-8")
+            if lasts is not None and not lasts(found):
+                return _until_exit(beside), found
+            _publish(beside, folder)
     entries = json.loads((folder / _UNREADABLE).read_text(encoding="utf-8"))
     if not entries:
         return folder, []
@@ -62,19 +72,37 @@ def cached_folder(
 
 
 @contextmanager
-def _atomic_folder(folder: Path) -> Iterator[Path]:
-    """Give a folder to fill that becomes `folder` by one rename; a second writer of the same discards its own."""
+def _folder_beside(folder: Path) -> Iterator[Path]:
+    """Give a folder to fill beside `folder`, which is deleted at the end unless it was renamed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         yield beside
-        try:
-            beside.rename(folder)
-        except OSError:
-            if not folder.exists():
-                raise
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def _publish(beside: Path, folder: Path) -> None:
+    """Make a filled folder `folder` by one rename; a second writer of the same discards its own."""
+    try:
+        beside.rename(folder)
+    except OSError:
+        if not folder.exists():
+            raise
+
+
+def _until_exit(beside: Path) -> Path:
+    """Return a filled folder under another name, which is deleted when this process ends."""
+    kept = beside.rename(beside.with_name(f"{beside.name}-kept"))
+    owner = os.getpid()
+
+    def delete() -> None:
+        # Not by a process that was forked from this one.
+        if os.getpid() == owner:
+            shutil.rmtree(kept, ignore_errors=True)
+
+    atexit.register(delete)
+    return kept
 
 
 def worker_processes() -> int:

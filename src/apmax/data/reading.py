@@ -15,6 +15,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -254,7 +255,7 @@ class TableFile(RowSource):
 
     def _header(self) -> list[str]:
         try:
-            with _open_text(self.path, newline="") as file:
+            with _text_of(self.path, newline="") as file:
                 start = file.readline(BLOCK_BYTES)
                 self.delimiter = max(DELIMITERS, key=start.count)
                 _check_count(self.path, start.count(self.delimiter) + 1, complete=start.endswith("\n"))
@@ -262,10 +263,6 @@ class TableFile(RowSource):
                 names = next(csv.reader(_bounded_lines(file, self.path), delimiter=self.delimiter), [])
         except csv.Error:  # a field that is longer than the module's limit
             raise ValueError(_long_name(self.path)) from None
-        except UnicodeDecodeError:
-            raise ValueError(f"{self.path} is not UTF-8 text: save it as UTF-8") from None
-        except (gzip.BadGzipFile, EOFError, zlib.error):
-            raise ValueError(f"{self.path} is not a whole gzip file") from None
         if not names:
             raise ValueError(f"{self.path} is empty: a header with the columns' names is needed")
         return names
@@ -288,7 +285,7 @@ class SmilesFile(RowSource):
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: When it is read: a line is longer than `BLOCK_BYTES`.
+        ValueError: When it is read: a line is longer than `BLOCK_BYTES`, or it is not UTF-8 or not a whole gzip file.
     """
 
     def __init__(self, path: str | os.PathLike[str], smiles_column: str = "smiles") -> None:
@@ -297,7 +294,7 @@ class SmilesFile(RowSource):
 
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """Yield the molecules in order as `pyarrow.Table`s; blank lines are not rows."""
-        with _open_text(self.path) as file:
+        with _text_of(self.path) as file:
             lines = (line.split(maxsplit=1) for line in _bounded_lines(file, self.path) if line.strip())
             smiles, name = self.columns
             rows = ({smiles: first, name: rest[0].strip() if rest else ""} for first, *rest in lines)
@@ -318,13 +315,14 @@ class SdfFile(RowSource):
     Raises:
         FileNotFoundError: There is no such file.
         ModuleNotFoundError: RDKit is not installed.
-        ValueError: More than `MAX_COLUMNS` properties; when it is read, a record longer than `BLOCK_BYTES`.
+        ValueError: More than `MAX_COLUMNS` properties, text that is not UTF-8, or not a whole gzip file; when it is
+            read, a record longer than `BLOCK_BYTES`.
     """
 
     def __init__(self, path: str | os.PathLike[str], smiles_column: str = "smiles") -> None:
         self.path = _existing(path)
         extras.load("rdkit.Chem", "molecules")
-        with _open_text(self.path) as file:
+        with _text_of(self.path) as file:
             columns = {smiles_column: None, "name": None}
             for line in _bounded_lines(file, self.path):
                 if match := _PROPERTY.match(line):
@@ -336,7 +334,7 @@ class SdfFile(RowSource):
     def chunks(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """Yield the molecules in order as `pyarrow.Table`s."""
         names = self.columns if columns is None else list(columns)
-        with _open_text(self.path) as file:
+        with _text_of(self.path) as file:
             yield from _tables(self._rows(file, with_smiles=self.columns[0] in names), names)
 
     def _rows(self, file: TextIO, *, with_smiles: bool) -> Iterator[dict[str, str]]:
@@ -401,6 +399,22 @@ def _open_text(path: Path, newline: str | None = None) -> TextIO:
     if _is_gzip(path):
         return gzip.open(path, "rt", encoding="utf-8-sig", newline=newline)
     return path.open(encoding="utf-8-sig", newline=newline)
+
+
+@contextmanager
+def _text_of(path: Path, newline: str | None = None) -> Iterator[TextIO]:
+    """Give the text of a file, compressed by gzip or not.
+
+    Raises:
+        ValueError: When it is read: it is not UTF-8, or not a whole gzip file.
+    """
+    try:
+        with _open_text(path, newline) as file:
+            yield file
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8 text: save it as UTF-8") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise ValueError(f"{path} is not a whole gzip file") from None
 
 
 def _bounded_lines(file: TextIO, path: Path) -> Iterator[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,8 @@ def draw_contact_sheets(
         model: The model that scored them.
         rows: The rows, with their dataset.
         scores: (rows,) or (rows, targets); rows without a score are left out.
-        folder: Where the pictures go: contact-sheet.png, or contact-sheet-TARGET.png for several targets.
+        folder: Where the pictures go: contact-sheet.png, or contact-sheet-TARGET.png for several targets
+            (with the target's number where two have the same name there).
         part: The part of the data, for the title.
     """
     data_type = model.data_type
@@ -32,8 +35,9 @@ def draw_contact_sheets(
         return []
     files = []
     names = model.targets.names
-    columns = zip(names, scores.reshape(len(scores), -1).T, rows.labels.reshape(len(scores), -1).T, strict=True)
-    for target, scored, marked in columns:
+    suffixes = sheet_suffixes(names)
+    columns = zip(names, suffixes, _columns(scores).T, _columns(rows.labels).T, strict=True)
+    for target, suffix, scored, marked in columns:
         # The cross-fitted rows of a committee may have no score: those without a label, or of the earliest times.
         places = np.flatnonzero(~np.isnan(scored))
         if not len(places):
@@ -42,10 +46,31 @@ def draw_contact_sheets(
         known = labels[~np.isnan(labels)]
         shown = labels[best_rows(column.astype(np.float64), COUNT)].astype(np.float64)
         title = f"{part}, {target}: {describe_best(shown, len(labels), float(known.mean()) if len(known) else np.nan)}"
-        suffix = "" if len(names) == 1 else "-" + re.sub(r"[^\w.-]+", "_", target)
         files.append(folder / f"contact-sheet{suffix}.png")
         data_type.draw_contact_sheet(files[-1], files_shown, column, labels, title)
     return files
+
+
+def sheet_suffixes(targets: Sequence[str]) -> list[str]:
+    """Return what the names of the pictures of several targets end in, with their number where names would be equal.
+
+    >>> sheet_suffixes(["toxic", "IC50 > 10", "IC50 < 10"])
+    ['-toxic', '-IC50_10-2', '-IC50_10-3']
+    """
+    if len(targets) == 1:
+        return [""]
+    plain = [re.sub(r"[^\w.-]+", "_", target) for target in targets]
+    # Some file systems do not tell small from capital letters.
+    counts = Counter(name.lower() for name in plain)
+    taken = set(counts)
+    suffixes = []
+    for number, name in enumerate(plain, start=1):
+        unique = name
+        while counts[name.lower()] > 1 and unique.lower() in taken:
+            unique = f"{unique}-{number}"
+        taken.add(unique.lower())
+        suffixes.append(f"-{unique}")
+    return suffixes
 
 
 class ContactSheet:
@@ -79,7 +104,7 @@ class ContactSheet:
         self.known += int((~np.isnan(labels)).sum())
         self.positives += int((labels == 1).sum())
         files = [*self.files, *self.encoder.paths.files(table)]
-        all_scores = np.concatenate([self.scores, scores.reshape(len(scores), -1)[:, self.column]])
+        all_scores = np.concatenate([self.scores, _columns(scores)[:, self.column]])
         all_labels = np.concatenate([self.labels, labels])
         rows = best_rows(all_scores.astype(np.float64), COUNT)
         self.files, self.scores, self.labels = [files[row] for row in rows], all_scores[rows], all_labels[rows]
@@ -104,3 +129,8 @@ class ContactSheet:
             except ValueError:  # other values than in training: ranking does not need them
                 pass
         return np.full(table.num_rows, np.nan, np.float32)
+
+
+def _columns(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return values (rows,) as (rows, 1), and (rows, targets) as they are, also without rows."""
+    return values[:, None] if values.ndim == 1 else values

@@ -153,7 +153,7 @@ class JobPlan:
         """
         overrides = self.overrides.with_settings(settings or {})
         data_type = data_type_of(data)
-        model = _override_model(self.model, overrides) if settings else self.model
+        model = _override_model(self.model, settings) if settings else self.model
         if model.pretrained is None:
             # Weights of a file need the network that they are of.
             if not self.names_model and "model.name" not in (settings or {}):
@@ -477,9 +477,10 @@ def _read_model_config(table: Mapping[str, Any], data_type: DataType[Any]) -> Mo
     return ModelConfig(name, options, pretrained=pretrained)
 
 
-def _override_model(model: ModelConfig, overrides: Overrides) -> ModelConfig:
+def _override_model(model: ModelConfig, settings: Mapping[str, Any]) -> ModelConfig:
+    """Return a planned network with further settings; those of the plan, its file of weights too, are part of it."""
     table = copy.deepcopy({"name": model.name, **model.options})
-    for keys, value in overrides.settings_of("model"):
+    for keys, value in Overrides(settings=settings).settings_of("model"):
         set_at_path(table, keys, value)
     return replace(model, name=table.pop("name"), options=table)
 

@@ -159,10 +159,11 @@ def set_at_path(table: dict[str, Any], keys: list[str], value: Any) -> None:
     {'stage': [{'epochs': 3, 'optimizer': {'lr': 0.2}}]}
 
     Raises:
-        ValueError: No such stage, no such key of a stage, or a path that ends at a stage.
+        ValueError: No such stage, no such key of a stage, or a path that ends at a stage or goes on after a value.
     """
     inner: Any = table
     *parents, last = keys
+    message = f"{'.'.join(keys)} names no single value; that of a stage is written stages.N.KEY"
     for depth, key in enumerate(parents):
         if isinstance(inner, list):
             if not key.isdigit() or int(key) >= len(inner):
@@ -170,10 +171,12 @@ def set_at_path(table: dict[str, Any], keys: list[str], value: Any) -> None:
             inner = inner[int(key)]
             if depth == len(parents) - 1:
                 inner = _part_with(inner, last)
-        else:
+        elif isinstance(inner, dict):
             inner = inner.setdefault(key, {})
+        else:
+            raise ValueError(message)
     if not isinstance(inner, dict):
-        raise ValueError(f"{'.'.join(keys)} names no single value; that of a stage is written stages.N.KEY")
+        raise ValueError(message)
     inner[last] = value
 
 

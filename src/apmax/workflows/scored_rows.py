@@ -153,4 +153,5 @@ def _read(manifest: Manifest, part: str) -> ScoredRows:
 
 def _columns(values: Any) -> _Array:
     array = np.asarray(values, np.float64)
-    return array.reshape(len(array), -1)
+    # Not by -1, which no rows leave open.
+    return array[:, None] if array.ndim == 1 else array

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from apmax import extras
@@ -43,6 +45,9 @@ STUDY_NAME = "apmax"
 STEPS_PER_STAGE = 10**6
 """A step of the study is an epoch; each stage has its own range of steps, as stages may stop early."""
 LEAST_TRIALS_FOR_IMPORTANCE = 8
+_SPACE = "space"
+"""Attribute of a study: the values of every setting that it searches."""
+_ELSEWHERE = "resume it with the same values, or search in another folder"
 
 
 def default_space(run: Run) -> SearchSpace:
@@ -147,15 +152,73 @@ def open_study(file: Path, *, seed: int = 0) -> Any:
     )
 
 
+def claim_space(study: Any, space: SearchSpace) -> None:
+    """Store the space in a new study, as trials hold only the index of each value; compare it with that of an old one.
+
+    Raises:
+        ValueError: The study has searched other settings or values; nothing is written.
+    """
+    if _SPACE not in study.user_attrs:
+        if study.get_trials(deepcopy=False):
+            raise ValueError(
+                "space: the study does not hold the values that it searched, as an earlier version of apmax wrote it; "
+                "search in another folder"
+            )
+        study.set_user_attr(_SPACE, _plain(space))
+    _check_space(study, space)
+
+
+def _check_space(study: Any, space: SearchSpace) -> None:
+    """Raise if a study has stored another space."""
+    new = _plain(space)
+    old = study.user_attrs.get(_SPACE, new)
+    for path in {**old, **new}:
+        if path not in old:
+            raise ValueError(f"space: {path} was not searched in this study; {_ELSEWHERE}")
+        values = ", ".join(map(str, old[path]))
+        if path not in new:
+            raise ValueError(f"space: {path} was searched among {values} in this study, and is not now; {_ELSEWHERE}")
+        # As texts: NaN is equal to itself, and true not to 1.
+        if json.dumps(old[path]) != json.dumps(new[path]):
+            now = ", ".join(map(str, new[path]))
+            raise ValueError(f"space: {path} was searched among {values} in this study, not {now}; {_ELSEWHERE}")
+
+
+def _plain(space: SearchSpace) -> dict[str, list[Any]]:
+    """Return a space as JSON gives it back."""
+    plain: dict[str, list[Any]] = json.loads(json.dumps(space, default=str))
+    return plain
+
+
 def run_search(
-    plan: SearchPlan, prepared: PreparedData | None = None, *, worker: int = 0, callback: Any = None
+    plan: SearchPlan,
+    prepared: PreparedData | None = None,
+    *,
+    worker: int = 0,
+    earlier: int | None = None,
+    callback: Any = None,
 ) -> None:
-    """Run trials until the study has as many as planned; `callback(study, trial)` is called after each."""
+    """Run trials until the study has as many as planned.
+
+    Args:
+        plan: The search.
+        prepared: Its data, which are read if they are not given.
+        worker: Number of this process, which changes its seed.
+        earlier: Number of trials before this search, which changes the seed: a resumed search does not draw the values
+            of the first one again. By default those that the study has now.
+        callback: `callback(study, trial)` is called after each trial.
+
+    Raises:
+        ValueError: The study in the plan's file has searched other settings or values.
+    """
     optuna = extras.load("optuna", "tune")
     if plan.threads is not None:
         torch.set_num_threads(plan.threads)
     data = prepare_data(plan.job.data, seed=plan.job.seed) if prepared is None else prepared
-    study = open_study(plan.file, seed=plan.job.seed + worker)
+    if earlier is None:
+        earlier = len(open_study(plan.file).get_trials(deepcopy=False))
+    study = open_study(plan.file, seed=_sampler_seed(plan.job.seed + worker, earlier))
+    claim_space(study, plan.space)
 
     def objective(trial: Any) -> float:
         choice = {path: trial.suggest_categorical(path, range(len(values))) for path, values in plan.space.items()}
@@ -168,6 +231,11 @@ def run_search(
         study.optimize(objective, timeout=plan.seconds, callbacks=callbacks, catch=(DivergedError,))
 
 
+def _sampler_seed(seed: int, earlier: int) -> int:
+    """Return the seed of a search after some trials: of the first search the seed itself."""
+    return int(np.random.SeedSequence((seed, earlier)).generate_state(1)[0]) if earlier else seed
+
+
 def _validation_ap(job: Job, prepared: PreparedData, trial: Any) -> float:
     """Return the validation AP of the chosen model, after reporting that of every epoch to the study."""
     optuna = extras.load("optuna", "tune")
@@ -178,8 +246,9 @@ def _validation_ap(job: Job, prepared: PreparedData, trial: Any) -> float:
         if trial.should_prune():
             raise optuna.TrialPruned
     scores = predict(model, prepared.data.valid, batch_size=job.run.eval_batch_size)
-    # The mean over targets, as in the records of the epochs.
-    return float(average_precision(scores, prepared.data.valid_labels).nanmean())
+    # Weighted, and the mean over targets, as in the records of the epochs.
+    weight = prepared.data.valid_sample_weight
+    return float(average_precision(scores, prepared.data.valid_labels, sample_weight=weight).nanmean())
 
 
 @dataclass(frozen=True)
@@ -203,11 +272,12 @@ def search_result(study: Any, space: SearchSpace) -> SearchResult:
     """Return the result of a study.
 
     Raises:
-        ValueError: No trial is finished.
+        ValueError: No trial is finished, or the study has searched other settings or values.
     """
+    _check_space(study, space)
     state = extras.load("optuna", "tune").trial.TrialState
     trials = study.get_trials(deepcopy=False)
-    # A resumed study may have searched other settings before: its earlier trials are left out.
+    # A study of an earlier version may have searched other settings before: those trials are left out.
     done = [trial for trial in trials if trial.state == state.COMPLETE and set(space) <= set(trial.params)]
     if not done:
         raise ValueError("no trial is finished: the learning rates may be too high, or the time too short")

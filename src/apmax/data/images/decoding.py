@@ -21,7 +21,7 @@ from apmax.data.reading import ON_ERROR, UnreadableRow, describe_unreadable
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 FITS = ("stretch", "crop")
-DECODER_VERSION = 1
+DECODER_VERSION = 2
 """Version of the pixels that a file gives: to be raised with every change of `Decoder`."""
 IMAGES_PER_CHUNK = 32
 """Files that a process decodes at a time."""
@@ -93,8 +93,20 @@ def _eight_bits(image: Any, module: Any) -> Any:
     if image.mode.startswith("I"):
         # Pillow's own conversion would cut everything above 255 off.
         deep = np.asarray(image)
-        return module.fromarray((np.clip(deep, 0, 65535) // (256 if deep.max() > 255 else 1)).astype(np.uint8))
+        # Grey of 16 bits (in a PNG "I" for older versions of Pillow) is scaled alike in all images, dark or light;
+        # of 32 bits the values have to tell whether 8 of them are used.
+        is_16_bit = image.mode.startswith("I;16") or image.format == "PNG"
+        divisor = 256 if is_16_bit or deep.max() > 255 else 1
+        return module.fromarray((np.clip(deep, 0, 65535) // divisor).astype(np.uint8))
     return image
+
+
+_TOLD_BY_THE_KEY = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
+"""Errors of the system that last as long as the key of the cache, which holds what is at each path."""
+
+
+class _PassingFailure(UnreadableRow):
+    """A row that may be readable later, with the same key, as when too many files were open."""
 
 
 Part = tuple[int, Sequence[str]]
@@ -112,7 +124,9 @@ def _pixels_of(decoder: Decoder, row: int, path: str) -> Pixels | UnreadableRow:
     try:
         return decoder(path)
     except Exception as error:  # Pillow's decoders raise whatever a damaged file leads them to
-        return UnreadableRow(row, path, _reason(error, path))
+        number = error.errno if isinstance(error, OSError) else None  # Pillow's own errors have no number
+        passing = number is not None and number not in _TOLD_BY_THE_KEY
+        return (_PassingFailure if passing else UnreadableRow)(row, path, _reason(error, path))
 
 
 @dataclass(frozen=True)
@@ -165,8 +179,12 @@ class DecodeChunk:
         """Return the decoded images and the unreadable rows."""
         found = list(_decode_files(self.decoder, part))
         good = [(row, pixels) for row, pixels in found if not isinstance(pixels, UnreadableRow)]
-        bad = [item for _, item in found if isinstance(item, UnreadableRow)]
+        bad = [_plain(item) for _, item in found if isinstance(item, UnreadableRow)]
         return DecodedImages(len(part[1]), [row for row, _ in good], [pixels for _, pixels in good], bad)
+
+
+def _plain(item: UnreadableRow) -> UnreadableRow:
+    return UnreadableRow(item.row, item.value, item.reason)
 
 
 def _reason(error: Exception, path: str) -> str:
@@ -239,9 +257,15 @@ class Decoded:
 
 
 def image_cache_key(paths: Sequence[str], decoder: Decoder) -> str:
-    """Return the key of the cache of these files, which depends on their paths, sizes and times of change."""
+    """Return the key of the cache of these files, which depends on their paths, sizes and times of change.
+
+    Pillow's version is part of it, and its settings that decide which files can be read.
+    """
     pillow = extras.load("PIL", "images").__version__
-    digest = blake2b(f"{DECODER_VERSION} {pillow} {decoder.size} {decoder.fit}".encode(), digest_size=16)
+    limit = extras.load("PIL.Image", "images").MAX_IMAGE_PIXELS
+    truncated = extras.load("PIL.ImageFile", "images").LOAD_TRUNCATED_IMAGES
+    settings = f"{DECODER_VERSION} {pillow} {limit} {bool(truncated)} {decoder.size} {decoder.fit}"
+    digest = blake2b(settings.encode(), digest_size=16)
     for path in paths:
         try:
             state = Path(path).stat()
@@ -264,6 +288,7 @@ def decode_all(
 ) -> Decoded:
     """Return the images of these files, from the cache if they were decoded before.
 
+    They are decoded again if the system failed to read one (access denied, an error of the disk, too many open files).
     Memory does not grow with the number of images: they are written to the disk one by one, and memory-mapped.
 
     Args:
@@ -284,15 +309,27 @@ def decode_all(
     decoder = Decoder(validation.whole("size", size, 1), validation.choice("fit", fit, FITS))
     if len(paths) == 0:
         raise ValueError("paths must name at least one image, got none")
-    folder, unreadable = cached_folder(
-        f"images-{image_cache_key(paths, decoder)}",
-        lambda folder: _write_pixels(folder, paths, decoder, workers=workers, progress=progress),
-        cache,
-    )
-    if unreadable and (on_error == "raise" or len(unreadable) == len(paths)):
-        hint = "; on_error='skip' leaves them out" if len(unreadable) < len(paths) else ""
-        raise ValueError(describe_unreadable(unreadable, len(paths), "images") + hint)
-    return Decoded(ImageStore.open(folder / _PIXELS), unreadable)
+
+    def write(folder: Path) -> list[UnreadableRow]:
+        unreadable = _write_pixels(folder, paths, decoder, workers=workers, progress=progress)
+        if not _lasts(unreadable):
+            # Before pixels are kept that nobody will read.
+            _check_readable(unreadable, len(paths), on_error)
+        return unreadable
+
+    folder, unreadable = cached_folder(f"images-{image_cache_key(paths, decoder)}", write, cache, lasts=_lasts)
+    _check_readable(unreadable, len(paths), on_error)
+    return Decoded(ImageStore.open(folder / _PIXELS), [_plain(item) for item in unreadable])
+
+
+def _lasts(unreadable: Sequence[UnreadableRow]) -> bool:
+    return not any(isinstance(item, _PassingFailure) for item in unreadable)
+
+
+def _check_readable(unreadable: Sequence[UnreadableRow], total: int, on_error: str) -> None:
+    if unreadable and (on_error == "raise" or len(unreadable) == total):
+        hint = "; on_error='skip' leaves them out" if len(unreadable) < total else ""
+        raise ValueError(describe_unreadable(unreadable, total, "images") + hint)
 
 
 def _write_pixels(

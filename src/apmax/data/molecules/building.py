@@ -42,6 +42,8 @@ from apmax.data.reading import ON_ERROR, UnreadableRow, describe_unreadable
 
 _SHOWN = 1_000
 """Characters of an unreadable SMILES that are kept."""
+_KEY_VERSION = 2
+"""Version of the key of a cache; that of the featuriser is also one of models, which the key does not concern."""
 MOLECULES_PER_CHUNK = 512
 """Molecules per task of a process: many enough to make sending them cheap, few enough for the memory."""
 
@@ -247,12 +249,14 @@ def molecule_cache_key(
     """
     rdkit = extras.load("rdkit", "molecules").__version__
     options = f"{normalisation} {MAX_DESCRIPTOR_ATOMS}" if levels else "no levels"
-    # Without fingerprints the text is that of stores that never had any, whose caches stay valid.
     options += f" fingerprints {FINGERPRINT_VERSION}" if fingerprints else ""
-    digest = blake2b(f"{FEATURISER_VERSION} {rdkit} {options} {fragment} {max_length}".encode(), digest_size=16)
+    versions = f"{_KEY_VERSION} {FEATURISER_VERSION} {rdkit}"
+    digest = blake2b(f"{versions} {options} {fragment} {max_length}".encode(), digest_size=16)
     for text in smiles:
-        digest.update(b"\n")
-        digest.update(text.encode())
+        content = text.encode()
+        # With its length: a text may itself contain any separator.
+        digest.update(b"\n%d " % len(content))
+        digest.update(content)
     return digest.hexdigest()
 
 
