@@ -20,6 +20,7 @@ from apmax.report.curves import (
 from apmax.train import PlattCurve
 
 MOST_SUBGROUPS = 20
+_MOST_PLAIN_DIGITS = 7
 _QUARTERS = 4
 
 
@@ -171,13 +172,13 @@ def _group_names(values: Sequence[Any]) -> tuple[npt.NDArray[Any], list[str]]:
 
 
 def _interval_titles(edges: npt.NDArray[np.float64]) -> list[str]:
-    """Return a title for each interval, with as many digits as tell the edges apart.
+    """Return a title for each interval: as many digits as tell the edges apart, and no powers of ten below 10⁷.
 
     >>> _interval_titles(np.array([202300.0, 202325.0, 202350.0]))
     ['202300 to 202325', '202325 to 202350']
     """
     for digits in range(4, 18):
         texts = [f"{edge:.{digits}g}" for edge in edges]
-        if len(set(texts)) == len(texts):
+        if len(set(texts)) == len(texts) and (digits >= _MOST_PLAIN_DIGITS or not any("e+" in text for text in texts)):
             break
     return [f"{low} to {high}" for low, high in pairwise(texts)]
