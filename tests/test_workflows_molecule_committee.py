@@ -333,8 +333,9 @@ def test_the_command_line_trains_ranks_evaluates_and_decides(committee, tmp_path
     arguments = [folder / "a.csv", "--smiles", "smiles", "--target", "active", "--member", "gbdt"]
     assert run("train", *arguments, "--out", tmp_path / "r", "--no-report") == 0
     shown = capsys.readouterr().out
-    for text in ("plan (standard): gbdt on 5 folds", "cross-fitted", "blend"):
+    for text in ("plan (standard): gbdt on 5 folds", "cross-fitted"):
         assert text in shown
+    assert "blend" not in shown, "there is one member"
     assert run("predict", tmp_path / "r", folder / "a.csv", "--sort", "--out", tmp_path / "s.csv") == 0
     assert "Br" in read_csv(tmp_path / "s.csv")[0]["smiles"]
     assert run("evaluate", tmp_path / "r", folder / "a.csv", "--member", "gbdt") == 0
