@@ -28,7 +28,7 @@ from apmax.train import Ensemble, Result, fit
 from apmax.workflows.committee_training import train_committee
 from apmax.workflows.contact_sheets import draw_contact_sheets
 from apmax.workflows.data_types import Encoder, RowReport, data_type_of
-from apmax.workflows.data_types.base import LARGEST_NETWORK
+from apmax.workflows.data_types.networks import LARGEST_NETWORK
 from apmax.workflows.evaluation import evaluate_targets
 from apmax.workflows.job import CommitteeJob, Job, JobPlan, job_from_toml, plan_training
 from apmax.workflows.job_result import JobResult, Notify

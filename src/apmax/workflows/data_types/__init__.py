@@ -2,19 +2,12 @@
 
 from typing import Any
 
-from apmax.workflows.data_types.base import (
-    DataConfig,
-    DataType,
-    EncodedRows,
-    Encoder,
-    LabelledRows,
-    RowReport,
-    encode_rows,
-    is_import_path,
-)
+from apmax.workflows.data_types.base import DataConfig, DataType
 from apmax.workflows.data_types.frozen_images import FrozenImageType
 from apmax.workflows.data_types.images import ImageData, ImageType, ignored_files_warning
 from apmax.workflows.data_types.molecules import MoleculeData, MoleculeType
+from apmax.workflows.data_types.networks import is_import_path
+from apmax.workflows.data_types.rows import EncodedRows, Encoder, LabelledRows, RowReport, encode_rows
 from apmax.workflows.data_types.table import TableData, TableType
 
 DATA_TYPES: dict[str, type[DataType[Any]]] = {

@@ -15,8 +15,8 @@ from apmax.committee import MEMBERS_BY_KIND, ArrayFeatures, Member
 from apmax.committee.plan import MOST_FOLDS
 from apmax.train import embed
 from apmax.train.weights import last_linear
-from apmax.workflows.data_types.base import EncodedRows, LabelledRows
 from apmax.workflows.data_types.images import ImageData, ImageEncoder, ImageType
+from apmax.workflows.data_types.rows import EncodedRows, LabelledRows
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -49,15 +49,9 @@ from apmax.models.images import (
 )
 from apmax.train import Stage, image_recipe
 from apmax.validation import plural
-from apmax.workflows.data_types.base import (
-    DataConfig,
-    DataType,
-    EncodedRows,
-    LabelledRows,
-    RowReport,
-    column_texts,
-    is_import_path,
-)
+from apmax.workflows.data_types.base import DataConfig, DataType
+from apmax.workflows.data_types.networks import is_import_path
+from apmax.workflows.data_types.rows import EncodedRows, LabelledRows, RowReport, column_texts
 
 AUGMENTS = ("none", "small", "large")
 USUAL_SIZE = 224

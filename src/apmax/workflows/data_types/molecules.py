@@ -28,14 +28,8 @@ from apmax.data.molecules.descriptors import DESCRIPTOR_COUNT
 from apmax.data.molecules.fingerprints import MORGAN_SIZE, NO_SCAFFOLD, PROPERTY_NAMES
 from apmax.models.graphs import GRAPH_MODELS
 from apmax.train import Stage, sized_recipe
-from apmax.workflows.data_types.base import (
-    DataConfig,
-    DataType,
-    EncodedRows,
-    LabelledRows,
-    RowReport,
-    column_texts,
-)
+from apmax.workflows.data_types.base import DataConfig, DataType
+from apmax.workflows.data_types.rows import EncodedRows, LabelledRows, RowReport, column_texts
 
 SMILES = "smiles"
 MULTI_LEVEL = ("ml-mpnn",)

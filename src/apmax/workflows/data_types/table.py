@@ -15,7 +15,9 @@ from apmax.data.images import ENDINGS
 from apmax.data.tables import TableEncoder, leaks
 from apmax.models.tables import TABLE_MODELS, build_table_model
 from apmax.train import Stage, table_recipe
-from apmax.workflows.data_types.base import DataConfig, DataType, LabelledRows, limited_parameters
+from apmax.workflows.data_types.base import DataConfig, DataType
+from apmax.workflows.data_types.networks import limited_parameters
+from apmax.workflows.data_types.rows import LabelledRows
 
 INSPECTED_ROWS = 32
 """Rows of a column that are inspected for names of image files, SMILES and decimal commas."""
