@@ -441,7 +441,7 @@ def test_tables_are_encoded_in_parts_to_the_same_matrix(monkeypatch):
     features, every = ArrayFeatures(rows), np.arange(50)
     encoding = features.fit(every, np.ones(50))
     taken = []
-    monkeypatch.setattr(tasks, "_ENCODED_ROWS", 7)
+    monkeypatch.setattr("apmax.committee.features.ENCODED_ROWS", 7)
     monkeypatch.setattr(
         ArrayFeatures, "take", lambda self, rows: taken.append(len(rows)) or self.array[rows], raising=True
     )
@@ -450,6 +450,28 @@ def test_tables_are_encoded_in_parts_to_the_same_matrix(monkeypatch):
     assert np.array_equal(found.train, encoding.matrix(rows[::-1]))
     assert found.held_out.shape == (0, 3)
     assert (max(taken), sum(taken)) == (7, 50)
+
+
+def test_features_of_a_new_kind_encode_rows_their_own_way():
+    class Named:
+        """Rows whose original form is a name, which no encoding reads."""
+
+        def __len__(self):
+            return 6
+
+        def take(self, rows):
+            return [f"row {row}" for row in rows]
+
+        def fit(self, rows, sample_weight):
+            return ArrayFeatures(np.arange(6.0)[:, None]).fit(rows, sample_weight)
+
+        def encode(self, rows, encoding):
+            return encoding.matrix(np.asarray(rows, float)[:, None])
+
+    features, every = Named(), np.arange(6)
+    encoding = features.fit(every, np.ones(6))
+    part = FoldRows(features, encoding, np.ones(6), np.ones(6), every[:4], every[4:], stopping=None, seed=0)
+    assert np.array_equal(part.encoded().held_out, encoding.matrix(np.array([[4.0], [5.0]])))
 
 
 def test_free_memory_is_returned_while_fits_run(monkeypatch):

@@ -18,6 +18,8 @@ from apmax.data.splits import RowNumbers
 
 Matrix = NDArray[np.float32]
 """Encoded rows, (n, d); of molecules a `scipy.sparse.csr_matrix` of the same type."""
+ENCODED_ROWS = 8192
+"""Rows of a table that are encoded at a time."""
 
 
 class FittedFeatures(Protocol):
@@ -48,6 +50,18 @@ class Features(Protocol):
 
     def fit(self, rows: RowNumbers, sample_weight: NDArray[np.float64]) -> FittedFeatures:
         """Return the encoding fitted to these rows."""
+
+    def encode(self, rows: RowNumbers, encoding: FittedFeatures) -> Matrix:
+        """Return some of the rows as a matrix, by an encoding that was fitted to these or to others of them."""
+
+
+def _encode_parts(features: Features, rows: RowNumbers, encoding: FittedFeatures) -> Matrix:
+    """Return encoded rows of a table; in parts, as a copy in the original form can be twice as large."""
+    matrix = np.empty((len(rows), len(encoding.sizes)), np.float32)
+    for start in range(0, len(rows), ENCODED_ROWS):
+        part = slice(start, start + ENCODED_ROWS)
+        matrix[part] = encoding.matrix(features.take(rows[part]))
+    return matrix
 
 
 @dataclass(frozen=True)
@@ -100,6 +114,10 @@ class ArrayFeatures:
         weight = sample_weight[rows]
         relative = None if np.ptp(weight) == 0 else weight / weight.mean()
         return ScaledColumns(tuple(RobustScale.fit(column[rows], relative) for column in self.array.T))
+
+    def encode(self, rows: RowNumbers, encoding: FittedFeatures) -> Matrix:
+        """Return these rows as a matrix."""
+        return _encode_parts(self, rows, encoding)
 
 
 @dataclass(frozen=True)
@@ -160,6 +178,10 @@ class TableFeatures:
         """Return the encoder fitted to these rows."""
         return EncodedColumns(self._whole.refit(self.take(rows)))
 
+    def encode(self, rows: RowNumbers, encoding: FittedFeatures) -> Matrix:
+        """Return these rows as a matrix."""
+        return _encode_parts(self, rows, encoding)
+
     @cached_property
     def _whole(self) -> Any:
         from apmax.data.tables import TableEncoder
@@ -200,6 +222,11 @@ class FrameFeatures:
     def fit(self, rows: RowNumbers, sample_weight: NDArray[np.float64]) -> ScaledColumns | EncodedColumns:
         """Return the encoding fitted to these rows."""
         return self.columns.fit(rows, sample_weight)
+
+    def encode(self, rows: RowNumbers, encoding: FittedFeatures) -> Matrix:
+        """Return these rows as a matrix."""
+        # Not of the frame: a column of objects can be of another type in a part of its rows than in all of them.
+        return self.columns.encode(rows, encoding)
 
 
 def take_frame(frame: Any, rows: RowNumbers) -> Any:
@@ -286,6 +313,10 @@ class _DatasetFeatures:
     def take(self, rows: RowNumbers) -> Any:
         """Return the data set of these rows."""
         return self.dataset.subset(rows)
+
+    def encode(self, rows: RowNumbers, encoding: FittedFeatures) -> Matrix:
+        """Return these rows as a matrix."""
+        return encoding.matrix(self.take(rows))
 
 
 @dataclass(frozen=True)

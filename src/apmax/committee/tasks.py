@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from apmax import extras
-from apmax.committee.features import Features, FittedFeatures, FrameFeatures, Matrix
+from apmax.committee.features import Features, FittedFeatures, Matrix
 from apmax.committee.fold_data import FittedMember, FoldData
 from apmax.committee.members import Member
 
@@ -31,8 +31,6 @@ FINAL = -1
 _MOST_JOBS_WITHOUT_PROCESSES = 2
 # Time between two returns of free memory.
 _TRIM_SECONDS = 0.2
-# Rows that are encoded at a time.
-_ENCODED_ROWS = 8192
 
 
 @dataclass(frozen=True)
@@ -101,22 +99,12 @@ class FoldRows:
         with self._lock:
             rows = self._encoded()
             if rows is None:
-                rows = FoldMatrices(self._matrix(self.train), self._matrix(self.held_out))
+                rows = FoldMatrices(
+                    *(self.features.encode(part, self.encoding) for part in (self.train, self.held_out))
+                )
                 self._encoded = weakref.ref(rows)
                 _return_free_memory()
             return rows
-
-    def _matrix(self, rows: _RowNumbers) -> Matrix:
-        """Return encoded rows; of a table in parts, as a copy in the original form can be twice as large."""
-        if self.encoding.kind != "table":
-            return self.encoding.matrix(self.features.take(rows))
-        matrix = np.empty((len(rows), len(self.encoding.sizes)), np.float32)
-        # A column of objects in a data frame can be of another type in a part than in all rows.
-        features = self.features.columns if isinstance(self.features, FrameFeatures) else self.features
-        for start in range(0, len(rows), _ENCODED_ROWS):
-            part = slice(start, start + _ENCODED_ROWS)
-            matrix[part] = self.encoding.matrix(features.take(rows[part]))
-        return matrix
 
     def seconds(self, member: Member) -> float:
         """Return about how long a fit of the member takes."""
