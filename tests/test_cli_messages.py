@@ -160,6 +160,14 @@ class TestNamedArgument:
             (["--set", "stages.1.loss=fokal"], "--set stages.1.loss=fokal: loss must be one of"),
             (["--set", "data.share=7"], "--set data.share=7: share must lie in (0, 1), got 7.0"),
             (["--set", "seed=1", "--loss", "fokal"], "apmax: --loss must be one of"),
+            (["--lr", "-1"], "apmax: --lr must lie in (0, inf), got -1.0"),
+            (["--lr", "-1", "--set", "stages.1.lr=0.1"], "apmax: --lr must lie in (0, inf), got -1.0"),
+            (["--lr", "0.1", "--set", "stages.0.lr=-1"], "--set stages.0.lr=-1: optimizer.lr must lie in"),
+            (["--batch-size", "10000001"], "apmax: --batch-size must be at most 10,000,000, got 10,000,001"),
+            (["--batch-size", "2"], "apmax: --batch-size 2: num_pos must be below batch_size 2, got 8"),
+            (["--num-pos", "10000001"], "apmax: --num-pos must be at most 10,000,000, got 10,000,001"),
+            (["--num-pos", "9", "--batch-size", "8"], "apmax: --num-pos must be below batch_size 8, got 9"),
+            (["--width", "8"], "apmax: --width: unknown key 'width' in the options of model 'mlp'"),
             (["--column", "agee=number"], "apmax: --column: TRAIN has no column 'agee' (did you mean 'age'?)"),
             (["--column", "Age=drop"], "apmax: --column: TRAIN has no column 'Age' (did you mean 'age'?)"),
             (["--column", "age=float"], "apmax: --column: the kind of 'age' must be one of number, category, date"),
@@ -193,6 +201,23 @@ class TestNamedArgument:
         data = [committee / "train.csv", "--target", "bought", "--space", "stages.1.lr=1e-3,abc"]
         shown = error_of(capsys, "tune", *data, "--out", tmp_path / "t")
         assert shown.startswith("apmax: --space stages.1.lr=abc: lr must be a number")
+
+    def test_of_the_job_that_is_searched(self, committee, tmp_path, capsys):
+        data = [committee / "train.csv", "--target", "bought", "--batch-size", 2, "--space", "stages.1.lr=1e-3,1e-2"]
+        shown = error_of(capsys, "tune", *data, "--out", tmp_path / "t")
+        assert shown.startswith("apmax: --batch-size 2: num_pos must be below batch_size 2")
+
+    def test_of_a_training_that_diverges(self, committee, tmp_path, capsys):
+        data = [committee / "train.csv", "--target", "bought", "--loss", "ce", "--lr", "1e38"]
+        shown = error_of(capsys, "train", *data, "--quiet", "--out", tmp_path / "r")
+        assert "or lower the learning rate (now" in shown
+
+    def test_of_a_file_is_not_taken_for_a_flag(self, client_folder, tmp_path, capsys):
+        text = (client_folder / "run" / "run.toml").read_text()
+        file = tmp_path / "run.toml"
+        file.write_text(text.replace("\nlr = ", "\nlr = -", 1))
+        shown = error_of(capsys, "train", file, "--lr", "0.1", "--out", tmp_path / "r")
+        assert shown.startswith("apmax: optimizer.lr must lie in (0, inf), got -")
 
     @pytest.mark.parametrize(
         ("options", "message"),

@@ -309,7 +309,7 @@ def test_positive_value_and_leak_are_named(tmp_path, capsys):
         (["--target", "bought", "--group", "city", "--time", "age"], "--group and --time exclude each other"),
         (["--target", "bought", "--valid", "nothing.csv"], "no such file: nothing.csv"),
         (["--target", "bought", "--kind", "sound"], "--kind must be one of table"),
-        (["--target", "bought", "--num-pos", "64"], "num_pos must be below batch_size"),
+        (["--target", "bought", "--num-pos", "64"], "--num-pos must be below batch_size"),
     ],
 )
 def test_mistake_is_one_line_with_code_1_and_nothing_is_written(client_folder, tmp_path, capsys, arguments, message):

@@ -353,7 +353,9 @@ def test_infinite_scores_in_mining_are_divergence():
 
 @pytest.mark.parametrize("l2", [(1e-3,), (1e-3, 1e-2)])
 def test_infinite_scores_of_the_exact_head_are_divergence(l2):
-    with pytest.raises(DivergedError, match=r"training rows 17;.*lower optimizer\.lr of the stages before") as caught:
+    with pytest.raises(
+        DivergedError, match=r"training rows 17;.*lower the learning rate of the stages before"
+    ) as caught:
         train(network(), run_of(ExactHead(l2=l2)), data=(nan_at_row(17), VALID))
     assert caught.value.rows == [17]
 

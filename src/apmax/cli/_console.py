@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from apmax.cli._options import MODEL_KEYS
 from apmax.folders import folder_bytes
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ FLAGS = {
 
 _NAMES = "|".join(sorted(FLAGS, key=len, reverse=True))
 _FIRST_WORD = re.compile(rf"^({_NAMES})(?=:| (?:must|is|are|was|has|have|and|names|needs|mirrors|\d|'))")
+_MODEL_OPTION = re.compile(rf"^(?=unknown key '({'|'.join(MODEL_KEYS)})' in the options of model)")
 _EXCLUSIVE = re.compile(rf"\b({_NAMES})\b(?= and |.* exclude each other)")
 _KEYWORD = re.compile(rf"(?<!['\w.])({_NAMES})=(\{{[^}}]*\}}|\([^)]*\)|\"[^\"]*\"|'[^']*'|\.\.\.|[^\s,;:()]+)")
 
@@ -89,6 +91,7 @@ def error_text(message: str) -> str:
     exclusive, mark, rest = message.partition(" exclude each other")
     if mark:
         message = _EXCLUSIVE.sub(lambda found: FLAGS[found[1]], f"{exclusive}{mark}") + rest
+    message = _MODEL_OPTION.sub(lambda found: f"{FLAGS[found[1]]}: ", message)
     return keywords_to_flags(_FIRST_WORD.sub(lambda found: FLAGS[found[1]], message))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -74,6 +75,10 @@ class Overrides:
         return found
 
 
+SHORT_FORMS = tuple(each.name for each in dataclasses.fields(Overrides) if each.name != "settings")
+"""Overrides with a name of their own, in place of a path."""
+
+
 def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
     """Return settings written as PATH=VALUE, with TOML literals or plain words as values.
 
@@ -94,24 +99,49 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def with_named_setting(build: Callable[[Overrides], Built], overrides: Overrides) -> Built:
-    """Return what is built by overrides; an error that one of their settings causes begins with that setting.
+    """Return what is built by overrides; an error that one of them causes names it.
 
-    A field such as `lr` is set by its path, by an option of its own or in a file: only here is known which it was.
+    A field such as a stage's `optimizer.lr` is set by its path, by the override `lr` or in a file: only here is known
+    which it was. The message begins with the setting, or has the override's name in place of the path.
 
     Raises:
-        ValueError: As `build`, which must read no data: it is called again for each setting after an error.
+        ValueError: As `build`, which must read no data: it is called again for each override after an error.
         TypeError: As `build`.
     """
     try:
         return build(overrides)
     except (TypeError, ValueError) as error:
-        for path, value in overrides.settings.items():
-            if _fails_equally(build, dataclasses.replace(overrides, settings={path: value}), error):
-                if _fails_equally(build, dataclasses.replace(overrides, settings={}), error):
-                    break
-                kind = ValueError if isinstance(error, ValueError) else TypeError
-                raise kind(f"settings={{{path!r}: {value!r}}}: {error}") from None
-        raise
+        message = _named_setting(build, overrides, error) or _named_override(build, overrides, error)
+        if message is None:
+            raise
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        raise kind(message) from None
+
+
+def _named_setting(build: Callable[[Overrides], Any], overrides: Overrides, error: Exception) -> str | None:
+    """Return the message of an error that one of the settings by path causes."""
+    for path, value in overrides.settings.items():
+        if _fails_equally(build, dataclasses.replace(overrides, settings={path: value}), error):
+            if _fails_equally(build, dataclasses.replace(overrides, settings={}), error):
+                return None
+            return f"settings={{{path!r}: {value!r}}}: {error}"
+    return None
+
+
+def _named_override(build: Callable[[Overrides], Any], overrides: Overrides, error: Exception) -> str | None:
+    """Return the message of an error that names a setting by its path and is caused by another override."""
+    path = re.match(r"[a-z_]+\.([a-z_]+)\b", str(error))
+    given = [name for name in SHORT_FORMS if getattr(overrides, name) is not None]
+    if path is None or not given:
+        return None
+    without: dict[str, dict[str, Any]] = {name: {name: None} for name in given}
+    causes = [
+        name for name in given if not _fails_equally(build, dataclasses.replace(overrides, **without[name]), error)
+    ]
+    if not causes:
+        return None
+    message = f"{path[1]}{str(error)[path.end() :]}" if path[1] in SHORT_FORMS else str(error)
+    return message if path[1] in causes else f"{causes[0]}={getattr(overrides, causes[0])!r}: {message}"
 
 
 def _fails_equally(build: Callable[[Overrides], Any], overrides: Overrides, error: Exception) -> bool:

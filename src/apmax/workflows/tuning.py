@@ -133,6 +133,8 @@ class SearchPlan:
         try:
             self.resolve(prepared, {path: index})
         except (TypeError, ValueError) as error:
+            # A mistake in the job itself is no mistake of the space, and names its own setting.
+            self.resolve(prepared, {})
             raise ValueError(f"space={{{path!r}: {self.space[path][index]!r}}}: {error}") from None
 
 
