@@ -240,7 +240,7 @@ def test_rows_without_a_label_are_in_folds_too():
         ({"k": 1}, "k must be at least 2"),
         ({"k": 9}, "at most the number of rows, got k=9 and 4 rows"),
         ({"k": 3, "groups": np.array([0, 0, 1, 1])}, "at most the number of groups, got k=3 and 2 groups"),
-        ({"k": 2, "groups": np.array([0, 1])}, "groups must be one per row"),
+        ({"k": 2, "groups": np.array([0, 1])}, r"groups must have one entry per row, shape \(4,\), got \(2,\)"),
     ],
 )
 def test_impossible_folds_are_refused(options, message):

@@ -135,7 +135,7 @@ def test_a_failed_fit_leaves_a_fitted_committee_as_it_was():
 @pytest.mark.parametrize("cv", [3, GroupKFold(3)])
 def test_groups_of_other_rows_are_refused(groups, cv):
     X, y = table(3)
-    with pytest.raises(ValueError, match=r"groups must have the shape \(300,\), one group for each row of X; got \("):
+    with pytest.raises(ValueError, match=r"groups must have one entry per row, shape \(300,\), got \("):
         APEnsembleClassifier(["linear"], cv=cv, random_state=0).fit(X, y, groups=groups)
 
 

@@ -103,8 +103,7 @@ def fit_blend(
     """
     validation.choice("method", method, ("auto", *METHODS))
     values, truth, weight = _checked(scores, labels, sample_weight)
-    if groups is not None and np.shape(groups) != (len(truth),):
-        raise ValueError(f"groups must have one entry per row, shape ({len(truth)},), got {np.shape(groups)}")
+    group = None if groups is None else validation.group_array(groups, len(truth))
     several = truth.ndim == 2
     if not several:
         values, truth = values[..., None], truth[:, None]
@@ -115,7 +114,7 @@ def fit_blend(
             values[known, :, target],
             truth[known, target],
             weight[known],
-            None if groups is None else np.asarray(groups)[known],
+            None if group is None else group[known],
         )
         fitted.append(_fit_target(rows, method, seed))
     parts = list(zip(*fitted, strict=True))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -157,6 +158,14 @@ def weights(values: Any, shape: Sequence[int], name: str = "sample_weight") -> T
     if not bool((weight > 0).any()):
         raise ValueError(f"{name} must not be all zero")
     return weight
+
+
+def group_array(groups: Any, num_rows: int, name: str = "groups") -> NDArray[Any]:
+    """Return the group of each row as an array, (num_rows,)."""
+    array = np.asarray(groups)
+    if array.shape != (num_rows,):
+        raise ValueError(f"{name} must have one entry per row, shape ({num_rows},), got {array.shape}")
+    return array
 
 
 def rescaled_weights(weight: Tensor, *, span: float = 1e30, name: str = "sample_weight") -> tuple[Tensor, float]:

@@ -322,9 +322,7 @@ def _equal_values(values: npt.NDArray[Any]) -> list[RowNumbers]:
 
 def _group_counts(labels: Labels, groups: npt.NDArray[Any]) -> tuple[RowNumbers, npt.NDArray[np.float64]]:
     """Return the number of each row's group, and each group's positives and negatives, (groups, 2)."""
-    if len(groups) != len(labels):
-        raise ValueError(f"groups must be one per row, got {len(groups)} for {len(labels)} rows")
-    _, group = np.unique(groups, return_inverse=True)
+    _, group = np.unique(validation.group_array(groups, len(labels)), return_inverse=True)
     return group, np.stack([np.bincount(group, weights=labels == value) for value in (1, 0)], 1)
 
 

@@ -93,7 +93,7 @@ class APEnsembleClassifier(RankingClassifier):
         else:
             X, y = validate_data(self, X, y, dtype=np.float64)
         self.classes_, self._sign, labels, weight = self._binary_labels(y, sample_weight)
-        groups = None if groups is None else _checked_groups(groups, len(y))
+        groups = None if groups is None else validation.group_array(groups, len(y))
         kept = np.flatnonzero(weight > 0)
         columns = TableFeatures(arrow_rows(X).take(kept)) if self._mixed else ArrayFeatures(X[kept])
         rows = TrainingRows(
@@ -121,14 +121,6 @@ class APEnsembleClassifier(RankingClassifier):
             array = validate_data(self, X, dtype=np.float64, reset=False)
             rows = X if self._reads_frame and _is_frame(X) else array
         return np.asarray(self._sign * self.committee_.log_odds(self.committee_.score(rows)))
-
-
-def _checked_groups(groups: Any, rows: int) -> NDArray[Any]:
-    """Return the groups as an array, (rows,)."""
-    found = np.asarray(groups)
-    if found.shape != (rows,):
-        raise ValueError(f"groups must have the shape ({rows},), one group for each row of X; got {found.shape}")
-    return found
 
 
 def _given_folds(cv: Any, X: Any, y: Any, groups: Any, kept: NDArray[np.int64]) -> list[tuple[Any, Any]]:
