@@ -20,7 +20,8 @@ def test_every_run_of_a_data_set_has_valid_stages(data):
     for cell, row in dict.fromkeys(each for each in cells if each[0][0] == data):
         # The splits of a data set have the same settings.
         search = plan_searches(grid, [cell], [row], budget=grid.budgets["quick"])[0]
-        assert all(each.stages and each.key for each in search.tuning)
+        # The authors' weights are the only ones that are not trained.
+        assert all((each.stages or row == "ce_authors") and each.key for each in search.tuning)
 
 
 @pytest.mark.parametrize("name", ["table1", "table2", "table3", "table4", "table5", "table6"])

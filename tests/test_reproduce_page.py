@@ -12,8 +12,12 @@ from statistics import mean, stdev
 import pytest
 from scipy import stats
 from tools.write_results import (
+    LIBAUC,
     PAGE,
     README,
+    RESULTS,
+    outcome_paragraph,
+    read_peer_runs,
     readme_block,
     replace_block,
     results_page,
@@ -21,7 +25,7 @@ from tools.write_results import (
 )
 
 from apmax.reproduce import Results, load_grid
-from small_experiments import partial_table6, tuned_lines
+from small_experiments import CELL, partial_table6, result_lines, three_cells, tuned_lines
 
 ROOT = Path(__file__).parent.parent
 NUMBER = r"[+−]?\d\.\d{4}"
@@ -120,7 +124,9 @@ def test_pages_are_made_from_the_results_alone(results):
     lines = dict(list(results.lines.items())[:COUNT])
     found, histories = summarise_results(lines), results.histories()
     readme = (ROOT / README).read_text(encoding="utf-8")
-    assert results_page(found, len(lines), histories, results.test_scores()) == TEXT, "run: make results"
+    peer_runs = read_peer_runs(ROOT / RESULTS / LIBAUC)
+    page = results_page(found, len(lines), histories, results.test_scores(), peer_runs)
+    assert page == TEXT, "run: make results"
     assert replace_block(readme, readme_block(found, len(lines))) == readme, "run: make results"
 
 
@@ -167,3 +173,46 @@ def test_readme_without_marks_is_refused():
 
 def test_only_the_block_of_the_readme_is_replaced():
     assert replace_block("a\n<!-- results -->old<!-- /results -->\nb", "new \\1") == "a\nnew \\1\nb"
+
+
+def test_outcome_counts_the_cases_of_soap_and_of_the_recipe_against_its_control():
+    lines = three_cells()
+    (text,) = outcome_paragraph(summarise_results(lines), "rule.md")
+    assert text == (
+        "SOAP as published has a higher mean test AUPRC than cross-entropy in 2 of 3 cases (a data set with a network; "
+        "95 % interval above 0 in 1, below in 0); the paper prints a higher one in 3 of 3. AP training pays [where the "
+        "model is too simple](rule.md) for what separates the top of the list."
+    )
+    lines |= result_lines(*CELL, "apmax", {"fold0": 0.5, "fold1": 0.6, "fold2": 0.6})
+    lines |= result_lines(*CELL, "ce_joint", {"fold0": 0.4, "fold1": 0.5, "fold2": 0.5})
+    (text,) = outcome_paragraph(summarise_results(lines), "rule.md")
+    assert text.endswith(
+        "; in networks it is above the same training without AP in 1 of 1 case (interval above 0 in 1)."
+    )
+
+
+def test_outcome_says_how_the_released_code_ended():
+    lines = three_cells() | result_lines("hiv", "gine", "soap_released", {0: 0.2, 1: 0.3, 2: 0.1})
+    assert "released" not in outcome_paragraph(summarise_results(lines), "rule.md")[0]
+    lines |= result_lines("hiv", "gine", "ce_authors", dict.fromkeys(range(3), 0.29))
+    (text,) = outcome_paragraph(summarise_results(lines), "rule.md")
+    assert "ends below the cross-entropy weights that it begins from with 1 of 1 network on HIV." in text
+    lines |= result_lines("hiv", "mpnn", "soap_released", {0: 0.4})
+    lines |= result_lines("hiv", "mpnn", "ce_authors", {0: 0.3})
+    assert "with 1 of 2 networks on HIV." in outcome_paragraph(summarise_results(lines), "rule.md")[0]
+
+
+def test_no_outcome_without_soap_and_cross_entropy():
+    assert outcome_paragraph(summarise_results(result_lines(*CELL, "soap", {"fold0": 0.5})), "rule.md") == []
+
+
+def test_runs_of_libauc_stand_beside_those_of_the_released_code(tmp_path):
+    for network, seed, test in (("gine", 0, 0.2), ("gine", 1, 0.4), ("ml-mpnn", 0, 0.1)):
+        epoch = {"epoch": 1, "valid": 0.9, "test": 0.9}
+        last = {"best_epoch": 1, "best_valid": 0.3, "test": test, "best_test": 0.5, "best_test_epoch": 1}
+        (tmp_path / f"{network}-{seed}.jsonl").write_text(f"{json.dumps(epoch)}\n{json.dumps(last)}\n")
+    runs = read_peer_runs(tmp_path)
+    lines = result_lines("hiv", "gine", "soap_released", {0: 0.2})
+    text = results_page(summarise_results(lines), 1, {}, None, runs)
+    assert "| GINE | 2 | 0.3000 | 0.3000 | 0.5000 |\n| ML-MPNN | 1 | 0.3000 | 0.1000 | 0.5000 |" in text
+    assert "LibAUC 2.0.1" not in results_page(summarise_results(partial_table6()), 1, {}, None, runs)

@@ -147,7 +147,7 @@ def test_new_head_depends_on_the_seed_alone_and_the_body_stays():
     assert torch.equal(one.body.weight, Network().body.weight)
 
 
-@pytest.mark.parametrize("method", ["soap_released", "soap_authors_new_head", "soap_authors_head"])
+@pytest.mark.parametrize("method", ["ce_authors", "soap_released", "soap_authors_new_head", "soap_authors_head"])
 def test_runs_from_the_authors_weights_have_no_first_stage_of_ours(method):
     grid = load_grid()
     settings = resolve_settings(grid, "hiv", "gine", method)

@@ -169,3 +169,21 @@ def test_a_network_that_was_run_on_a_part_of_the_splits_has_a_note():
         "AICURES, MPNN: fold0, fold1 only. On these CE has 0.5000 with GINE: do not compare this column with those "
         "of all runs."
     ]
+
+
+def test_released_code_is_shown_with_validation_and_the_best_test_epoch():
+    lines = {
+        **result_lines("hiv", "gine", "ce_authors", {0: 0.29, 1: 0.29, 2: 0.29}),
+        **result_lines("hiv", "gine", "soap_released", {0: 0.1, 1: 0.2, 2: None}),
+    }
+    for line in lines.values():
+        if line["test"]:
+            line["valid"] = {"ap": 0.4, "auprc": 0.25}
+            if line["method"] == "soap_released":
+                line["best_test"] = {"epoch": 3, "auprc": line["test"]["auprc"] + 0.05}
+    (text,) = (each for each in findings(summarise("released", lines), {}) if "on validation and test" in each)
+    assert text == (
+        "HIV, GINE, mean AUPRC on validation and test at the epoch that validation chose: CE, the authors' weights "
+        "0.250 and 0.290; SOAP, the authors' released code 0.250 and 0.150 (0.200 at the best epoch by the test part). "
+        "The authors' weights are one network, the same for all seeds."
+    )

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from apmax.reproduce import GridCell, Results, load_grid
@@ -31,7 +33,7 @@ from apmax.reproduce.pages import (
     summarise_item,
     write_item_files,
 )
-from apmax.reproduce.pages.summary import BaseComparison
+from apmax.reproduce.pages.summary import compare_runs
 from apmax.reproduce.pages.text import (
     MARK_NOTE,
     METRIC_NOTE,
@@ -50,9 +52,13 @@ from apmax.train import write_atomic
 from apmax.validation import plural
 
 PAGE, README, RESULTS = Path("docs", "results", "index.md"), Path("README.md"), Path("results")
+LIBAUC = "libauc_hiv"
+"""Folder of the runs of LibAUC's own loss, optimiser and sampler, by `benchmarks/libauc_hiv.py`."""
 BLOCK_START, BLOCK_END = "<!-- results -->", "<!-- /results -->"
 BASE = "ce"
-README_METHODS = ("soap", "apmax")
+
+PeerRuns = Mapping[str, Sequence[Mapping[str, float]]]
+"""The summaries of LibAUC's runs on HIV, one for each seed, by network."""
 
 
 def summarise_results(lines: ResultLines, items: Sequence[str] | None = None) -> list[ItemSummary]:
@@ -82,6 +88,7 @@ def results_page(
     count: int,
     histories: Histories,
     test_scores: Mapping[str, Mapping[str, Any]] | None = None,
+    peer_runs: PeerRuns | None = None,
 ) -> str:
     """Return docs/results/index.md: the comparison over all cells, then each item; items without a run are listed.
 
@@ -90,10 +97,12 @@ def results_page(
         count: The number of results behind them.
         histories: The values after each epoch, by the key of the run.
         test_scores: The test scores of the runs of folds, by the key of the run.
+        peer_runs: The runs of LibAUC on HIV.
     """
     source = "[results.jsonl](../../results/results.jsonl)" if count else "`results/results.jsonl`"
     parts = [
         "# Results of the paper's experiments",
+        *outcome_paragraph(summaries, "../explanation/when-ap-pays.md"),
         f"Written by `make results` from {source} ({plural(count, 'result')}), never by hand. The grid is "
         "[grid.toml](../../src/apmax/reproduce/grid.toml), the paper's numbers are "
         "[paper.json](../../src/apmax/reproduce/paper.json); `apmax reproduce ITEM` runs an item, "
@@ -106,6 +115,8 @@ def results_page(
     parts += _power_section(summaries, test_scores or {})
     for summary in summaries:
         parts += _item_section(summary, histories)
+        if summary.item.name == "released" and summary.has_default_budget and peer_runs:
+            parts += _peer_part(peer_runs)
     started = [summary.item for summary in summaries]
     missing = [item.title for item in load_grid().items.values() if item not in started]
     if missing:
@@ -175,6 +186,83 @@ def _overall_comparison(summaries: Sequence[ItemSummary]) -> list[str]:
     return [markdown_table(table), explanation, _bullets(texts)]
 
 
+def outcome_paragraph(summaries: Sequence[ItemSummary], rule: str) -> list[str]:
+    """Return what came of the paper's claim in two sentences, as one paragraph; none without runs of SOAP and CE.
+
+    Args:
+        summaries: The items with a finished run.
+        rule: The address of the page that says when AP training pays.
+    """
+    entries = _all_entries(summaries)
+    soap = next((each for each in compare_with_base(entries, BASE) if each.method == "soap"), None)
+    if soap is None:
+        return []
+    paper = f"; the paper prints a higher one in {soap.printed_above} of {soap.printed}" if soap.printed else ""
+    claim = (
+        f"SOAP as published has a higher mean test AUPRC than cross-entropy in {soap.above} of "
+        f"{plural(soap.cells, 'case')} (a data set with a network; 95 % interval above 0 in {soap.surely_above}, "
+        f"below in {soap.surely_below}){paper}{_released_outcome(summaries)}."
+    )
+    control = [
+        compare_runs(entry, entries[data, model, "ce_joint"]).paired.get("auprc")
+        for (data, model, method), entry in entries.items()
+        if method == "apmax" and (data, model, "ce_joint") in entries
+    ]
+    found = [each for each in control if each is not None]
+    networks = ""
+    if found:
+        networks = (
+            "; in networks it is above the same training without AP in "
+            f"{sum(each.difference > 0 for each in found)} of {plural(len(found), 'case')} (interval above 0 in "
+            f"{sum(each.low > 0 for each in found)})"
+        )
+    rule = f"AP training pays [where the model is too simple]({rule}) for what separates the top of the list"
+    return [f"{claim} {rule}{networks}."]
+
+
+def _released_outcome(summaries: Sequence[ItemSummary]) -> str:
+    """Return in how many networks the authors' released code ends below the weights that it begins from."""
+    for summary in summaries:
+        if summary.item.name == "released" and summary.has_default_budget:
+            entries = [entry for key, entry in summary.entries.items() if key[2] == "soap_released"]
+            found = [entry.paired["auprc"].difference < 0 for entry in entries if "auprc" in entry.paired]
+            if found:
+                return (
+                    "; the authors' released code ends below the cross-entropy weights that it begins from with "
+                    f"{sum(found)} of {plural(len(found), 'network')} on HIV"
+                )
+    return ""
+
+
+def read_peer_runs(folder: Path) -> PeerRuns:
+    """Return the last lines of LibAUC's runs, `NETWORK-SEED.jsonl`, by network."""
+    runs: dict[str, list[Mapping[str, float]]] = {}
+    for path in sorted(folder.glob("*-*.jsonl")):
+        *_, last = path.read_text(encoding="utf-8").splitlines()
+        runs.setdefault(path.stem.rpartition("-")[0], []).append(json.loads(last))
+    return runs
+
+
+def _peer_part(runs: PeerRuns) -> list[str]:
+    """Return the table of LibAUC's runs from the same weights."""
+    models = load_grid().models
+    names = {"best_valid": "validation", "test": "test", "best_test": "best test of all epochs"}
+    rows = [
+        f"| {models[network].label} | {len(found)} | "
+        + " | ".join(f"{mean(each[name] for each in found):.4f}" for name in names)
+        + " |"
+        for network, found in runs.items()
+    ]
+    head = f"| Network | Seeds | {' | '.join(names.values())} |\n|---|---:|---:|---:|---:|"
+    return [
+        "**LibAUC 2.0.1 from the same weights**: its own `APLoss`, `SOAP` optimiser and sampler with its published "
+        "recipe for graphs, by `benchmarks/libauc_hiv.py`. Mean AUPRC at the epoch that validation chose, and the "
+        "highest test AUPRC of all epochs, which is not a result. Every epoch is in "
+        f"[results/{LIBAUC}](../../results/{LIBAUC}/README.md).",
+        "\n".join([head, *rows]),
+    ]
+
+
 def _item_section(summary: ItemSummary, histories: Histories) -> list[str]:
     """Return an item's section of the page."""
     budget = "" if summary.has_default_budget else f" ({summary.budget} budget)"
@@ -240,23 +328,12 @@ def readme_block(summaries: Sequence[ItemSummary], count: int) -> str:
     """Return the README's summary with its two marks; the arguments are those of `results_page`."""
     text = "Nothing has been run yet."
     if summaries:
-        compared = {each.method: each for each in compare_with_base(_all_entries(summaries), BASE)}
-        sentences = [_cell_counts(compared[method]) for method in README_METHODS if method in compared]
+        outcome = " ".join(outcome_paragraph(summaries, "docs/explanation/when-ap-pays.md"))
         text = (
-            f"* **The paper's tables, run again**: {plural(count, 'result')} of `apmax reproduce` so far, [beside the "
-            "paper's numbers](docs/results/index.md). Test AUPRC against cross-entropy, paired, by cells (a data set "
-            f"with a network): {'; '.join(sentences)}."
-        )
+            f"**The paper's claim, run again** ({plural(count, 'result')}, [beside the paper's "
+            f"numbers](docs/results/index.md)). {outcome}"
+        ).rstrip()
     return "\n".join([BLOCK_START, text, BLOCK_END])
-
-
-def _cell_counts(compared: BaseComparison) -> str:
-    """Return in how many cells a method is above the base, surely above and surely below it."""
-    paper = f"; in the paper above in {compared.printed_above} of {compared.printed}" if compared.printed else ""
-    return (
-        f"{escape_markdown(load_grid().methods[compared.method].label)} above in {compared.above} of {compared.cells} "
-        f"(interval above 0 in {compared.surely_above}, below in {compared.surely_below}{paper})"
-    )
 
 
 def replace_block(readme: str, block: str) -> str:
@@ -277,7 +354,8 @@ def write_results(root: Path) -> None:
     summaries = summarise_results(results.lines)
     for summary in summaries:
         write_item_files(summary, root / RESULTS, histories)
-    write_atomic(root / PAGE, results_page(summaries, count, histories, results.test_scores()).encode())
+    page = results_page(summaries, count, histories, results.test_scores(), read_peer_runs(root / RESULTS / LIBAUC))
+    write_atomic(root / PAGE, page.encode())
     readme = (root / README).read_text(encoding="utf-8")
     write_atomic(root / README, replace_block(readme, readme_block(summaries, count)).encode())
 

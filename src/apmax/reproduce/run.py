@@ -200,6 +200,8 @@ def _train(
     if trial.scheme.from_authors:
         assert isinstance(model, GraphNetwork)
         load_authors_weights(model, workspace.data_dir)
+    if not trial.stages:
+        return _predict_parts(model, data), {"epochs": 0, "seconds": 0.0}
     if isinstance(trial.stages[0], ReleasedStage):
         return _train_released(trial.stages[0], trial.seed, model, data, folder, report)
     most = _total_epoch(trial.stages, len(trial.stages), 0)
@@ -219,7 +221,12 @@ def _train(
         "epochs": len(finished),
         "seconds": round(sum(record.seconds for record in finished), 1),
     }
-    return {part: predict(model, getattr(data, part)) for part in ("valid", "test")}, facts
+    return _predict_parts(model, data), facts
+
+
+def _predict_parts(model: nn.Module, data: TrialData) -> dict[str, Tensor]:
+    """Return the scores of the validation and the test part."""
+    return {part: predict(model, getattr(data, part)) for part in ("valid", "test")}
 
 
 def _train_released(

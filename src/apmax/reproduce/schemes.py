@@ -134,6 +134,12 @@ def _head(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001
     return (ExactHead(keep=False),)
 
 
+@_scheme("authors", from_authors=True)
+def _authors(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001
+    """Return no stage: the authors' weights are scored as they are."""
+    return ()
+
+
 @_scheme("authors_second", from_authors=True)
 def _authors_second(settings: Settings, loss: str | None) -> Stages:
     """Return the second stage of the paper, to begin from the authors' weights; a new head where `new_head` is set."""

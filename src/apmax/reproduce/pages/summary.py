@@ -14,7 +14,7 @@ from apmax.reproduce.paper import PaperTable, PrintedValue, load_paper_tables
 from apmax.reproduce.plan import ResultLines, Search, plan_searches
 
 METRIC_LABELS = {"auprc": "AUPRC", "ap": "AP"}
-_BASES = ("ce", "soap")
+_BASES = ("ce", "ce_authors", "soap")
 """The rows that others are compared with: cross-entropy, or the published SOAP where an item varies SOAP."""
 
 Replicate = tuple[str | None, int]

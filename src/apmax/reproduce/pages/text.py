@@ -190,7 +190,7 @@ def findings(summary: ItemSummary, histories: Histories) -> list[str]:
             for text in first_stage_findings(summary.grid, summary.of_cell(cell))
         ),
         *_deferred_weight_findings(summary),
-        *_CURVE_FINDINGS.get(summary.item.name, lambda *_: [])(summary, histories),
+        *_ITEM_FINDINGS.get(summary.item.name, lambda *_: [])(summary, histories),
         *paper_findings(summary.grid, summary.entries.values()),
     ]
 
@@ -352,10 +352,32 @@ def _batch_size_findings(summary: ItemSummary, histories: Histories) -> list[str
     return found
 
 
-_CURVE_FINDINGS: Mapping[str, Callable[[ItemSummary, Histories], list[str]]] = {
+def _released_findings(summary: ItemSummary, histories: Histories) -> list[str]:  # noqa: ARG001
+    """Return for each cell the validation and test AUPRC of every row, and the best test AUPRC where it was kept."""
+    found = []
+    for cell in summary.started_cells:
+        parts = []
+        for entry in summary.of_cell(cell):
+            lines = [line for line in entry.lines.values() if line.get("test")]
+            if not lines:
+                continue
+            valid, test = (mean(line[part]["auprc"] for line in lines) for part in ("valid", "test"))
+            best = [line["best_test"]["auprc"] for line in lines if "best_test" in line]
+            text = f"{summary.method_label(entry.method)} {valid:.3f} and {test:.3f}"
+            parts.append(text + (f" ({mean(best):.3f} at the best epoch by the test part)" if best else ""))
+        if parts:
+            found.append(
+                f"{summary.cell_label(cell)}, mean AUPRC on validation and test at the epoch that validation chose: "
+                f"{'; '.join(parts)}. The authors' weights are one network, the same for all seeds."
+            )
+    return found
+
+
+_ITEM_FINDINGS: Mapping[str, Callable[[ItemSummary, Histories], list[str]]] = {
     "convergence": _convergence_findings,
     "consistency": _consistency_findings,
     "batch-size": _batch_size_findings,
+    "released": _released_findings,
 }
 
 
