@@ -90,7 +90,7 @@ class TestShareOfHeldOutRows:
         held_out = 60
         assert run("decide", committee / "run", *rule) == 0
         shown = capsys.readouterr().err
-        assert f"{rule[-2]} takes at most 15 of the {held_out} cross-fitted rows: 25 % of any file" in shown
+        assert f"{rule[-2]} takes at most 15 of the {held_out} held-out rows: 25 % of any file" in shown
         assert "give --rows N" in shown
         assert "predict --top 15" in shown
         assert run("decide", committee / "run", *rule, "--rows", held_out) == 0

@@ -30,7 +30,7 @@ from apmax.committee.members import Cost, EstimatorMember, FoldData
 from apmax.committee.storage import load_committee, load_results, save_committee, save_result
 from apmax.committee.trees import STOPPING_RULES, Forest, fit_boosting, fit_forest, running_average_precision
 from apmax.data.archives import npz_content
-from apmax.folders import FolderError
+from apmax.folders import FolderError, read_manifest, write_manifest
 from apmax.metrics import Difference, average_precision
 
 COST = Cost(1.0, 0.0, 0.0)
@@ -360,6 +360,13 @@ class TestStorage:
         assert loaded.leaderboard == committee.leaderboard
         assert loaded.blend.method == committee.blend.method
 
+    def test_a_leaderboard_without_the_name_of_its_rows_is_of_cross_fitted_ones(self, committee, folder):
+        content = json.loads((folder / "committee.json").read_text())
+        assert content["leaderboard"].pop("part") == "cross-fitted"
+        (folder / "committee.json").write_text(json.dumps(content))
+        write_manifest(folder, read_manifest(folder, kind="committee").files, kind="committee")
+        assert load_committee(folder).leaderboard == committee.leaderboard
+
     def test_every_damaged_file_is_refused(self, folder):
         for path in sorted(folder.rglob("*")):
             if path.is_file():
@@ -372,8 +379,6 @@ class TestStorage:
 
     @pytest.mark.parametrize("name", ["gbdt/fold-0.txt", "trees/fold-0.npz", "linear/fold-0.npz"])
     def test_malicious_members_with_a_valid_manifest_execute_nothing(self, folder, name, tmp_path):
-        from apmax.folders import read_manifest, write_manifest
-
         mark = tmp_path / "executed"
 
         class Payload:
@@ -387,8 +392,6 @@ class TestStorage:
         assert not mark.exists()
 
     def test_arrays_of_objects_execute_nothing(self, folder, tmp_path):
-        from apmax.folders import read_manifest, write_manifest
-
         mark = tmp_path / "executed"
 
         class Payload:

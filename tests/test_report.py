@@ -255,6 +255,38 @@ def test_images_have_thumbnails(image_folder, tmp_path):
     assert draw_thumbnail(str(tmp_path / "no.png")) == ""
 
 
+@pytest.fixture(scope="module")
+def quick_folder(tmp_path_factory):
+    """A folder with train.csv, and in `run` the committee of one member on one split."""
+    folder = tmp_path_factory.mktemp("quick")
+    write_csv(folder / "train.csv", client_rows(300))
+    data = [folder / "train.csv", "--target", "bought", "--effort", "quick"]
+    assert run("train", *data, "--quiet", "--out", folder / "run") == 0
+    return folder
+
+
+def test_rows_of_one_split_are_held_out_and_not_cross_fitted(quick_folder, capsys):
+    (target,) = load_report(quick_folder / "run" / "report.json").targets
+    assert target.leaderboard_title == "Members of the committee, by held-out AP"
+    assert [part.name for part in target.parts] == ["held-out"]
+    assert (target.importance.part, target.parts[0].calibration_fitted) == ("held-out", True)
+    page = (quick_folder / "run" / "report.html").read_text(encoding="utf-8")
+    note = next(line for line in page.splitlines() if "Average precision that is lost" in line)
+    assert "over 60 held-out rows" in note
+    assert "The models that score new rows were fitted to these rows, too, so that the loss is too large." in note
+    assert run("decide", quick_folder / "run", "--recall", "0.7") == 0
+    assert "Chosen on 60 held-out rows" in capsys.readouterr().out
+
+
+def test_verdicts_on_one_split_name_the_held_out_rows(tmp_path):
+    write_csv(tmp_path / "a.csv", client_rows(300))
+    members = ["--member", "linear", "--member", "linear_ce"]
+    data = [tmp_path / "a.csv", "--target", "bought", "--effort", "quick", *members]
+    assert run("train", *data, "--quiet", "--out", tmp_path / "r") == 0
+    (target,) = load_report(tmp_path / "r" / "report.json").targets
+    assert any(line.startswith("On held-out rows, linear trained by AP") for line in target.verdict)
+
+
 def test_content_is_strict_json(client_folder, client_report):
     text = (client_folder / "run" / "report.json").read_text()
     json.loads(text, parse_constant=lambda name: pytest.fail(name))

@@ -300,6 +300,17 @@ def test_the_command_line_shows_plan_leaderboard_and_verdict(committee, tmp_path
     )
 
 
+def test_scores_of_one_split_are_called_held_out(tmp_path, capsys):
+    write_csv(tmp_path / "a.csv", client_rows(200))
+    assert run("train", tmp_path / "a.csv", "--target", "bought", "--effort", "quick", "--out", tmp_path / "r") == 0
+    shown = capsys.readouterr().out
+    assert "cross-fitted" not in shown
+    assert [line.split()[0] for line in shown.splitlines() if line.startswith("held-out")] == ["held-out"] * 2
+    assert list(load_scored_rows(tmp_path / "r")) == ["held-out"]
+    assert "held_out" in json.loads((tmp_path / "r" / "results.json").read_text())
+    assert load_model(tmp_path / "r").committees[0].leaderboard.part == "held-out"
+
+
 def test_a_column_that_is_left_out_is_read_by_no_fold(tmp_path):
     """Over all rows the whole numbers fill half of their range, as row numbers do; in a fold they do not."""
     rng = np.random.default_rng(0)

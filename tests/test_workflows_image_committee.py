@@ -152,7 +152,7 @@ def test_the_command_line_trains_ranks_evaluates_and_decides(image_committee, tm
     images, _ = image_committee
     assert run("train", images, "--target", "target", "--effort", "quick", "--out", tmp_path / "r") == 0
     shown = capsys.readouterr().out
-    for text in ("plan (quick): network on one split", "cross-fitted", "The best-ranked images"):
+    for text in ("plan (quick): network on one split", "held-out", "The best-ranked images"):
         assert text in shown
     assert run("predict", tmp_path / "r", images, "--sort", "--out", tmp_path / "s.csv", "--member", "network") == 0
     assert len(read_csv(tmp_path / "s.csv")) == COUNT

@@ -24,7 +24,7 @@ from apmax.metrics.quantiles import beta_cdf, beta_quantile
 from apmax.metrics.ranking import one_weighted_task
 from apmax.train import nan_to_none
 from apmax.workflows.model_folder import DECISION_FILE, read_targets
-from apmax.workflows.scored_rows import MODEL_KIND, ScoredRows, load_scored_rows
+from apmax.workflows.scored_rows import MODEL_KIND, SELECTION_PARTS, ScoredRows, load_scored_rows
 
 _Array = NDArray[np.float64]
 DECISION_VERSION = 1
@@ -224,7 +224,7 @@ class FolderDecision:
 
     Attributes:
         target: The target.
-        part: The scored rows that chose the threshold, "cross-fitted" or "validation".
+        part: The scored rows that chose the threshold, "cross-fitted", "held-out" or "validation".
         decision: The threshold.
         test: The same threshold on the test rows, which had no part in the choice; None without them.
         rows: Number of rows that counts are told for.
@@ -264,7 +264,7 @@ def decide_folder(
             raise ValueError(f"target: there are several, {', '.join(names)}: choose one")
         name = names[0] if target is None else validation.choice("target", target, names)
         parts = load_scored_rows(folder)
-        part = next((parts[each] for each in ("cross-fitted", "validation") if each in parts), None)
+        part = next((parts[each] for each in SELECTION_PARTS if each in parts), None)
         if part is None:
             raise ValueError(f"{folder} holds no scores of rows that the model was not fitted to: train it again")
         scores, labels, weight = _known_rows(part, names.index(name))

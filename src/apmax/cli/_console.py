@@ -187,8 +187,8 @@ def show_training(result: JobResult, console: Console, *, quiet: bool = False) -
     """
     console.print()
     for target, leaderboard in result.leaderboards.items():
-        name = f"{target}, cross-fitted" if len(result.leaderboards) > 1 else "cross-fitted"
-        console.print(leaderboard_table(leaderboard, name))
+        title = f"{target}, {leaderboard.part}" if len(result.leaderboards) > 1 else leaderboard.part
+        console.print(leaderboard_table(leaderboard, title))
         console.print()
     console.print(metrics_table(result.parts))
     if not quiet:
@@ -197,8 +197,8 @@ def show_training(result: JobResult, console: Console, *, quiet: bool = False) -
             console.print(line, soft_wrap=True)
 
 
-def leaderboard_table(leaderboard: Leaderboard, title: str = "cross-fitted") -> Table:
-    """Return a table of a committee's members by cross-fitted AP, with weight and time; of several the blend, too."""
+def leaderboard_table(leaderboard: Leaderboard, title: str) -> Table:
+    """Return a table of a committee's members by AP, with weight and time; of several the blend, too."""
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for name in (title, "AP", "95 %", "weight", "time"):
         table.add_column(name, justify="left" if name == title else "right", no_wrap=True)

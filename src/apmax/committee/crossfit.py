@@ -18,7 +18,7 @@ from apmax import validation
 from apmax.blend import LEAST_DEVIATION, Blend, fit_blend
 from apmax.committee.features import Features, FittedFeatures
 from apmax.committee.fold_data import FittedMember
-from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, make_leaderboard
+from apmax.committee.leaderboard import CROSS_FITTED, HELD_OUT, Leaderboard, LeaderboardRow, make_leaderboard
 from apmax.committee.members import Member
 from apmax.committee.tasks import (
     FINAL,
@@ -105,7 +105,7 @@ class Committee:
         folds: The models of each fold.
         blend: Weights of the members, in the order of `table`.
         calibration: From blended scores to log-odds; None where no held-out rows have both classes.
-        leaderboard: Cross-fitted average precision of members and blend, and the verdict.
+        leaderboard: Cross-fitted (of one split: held-out) average precision of members and blend, and the verdict.
         cross_fitted: (n, members) aligned scores of the training rows by models that were not fitted to them, NaN
             where a row has none; None after loading, as they are not saved.
     """
@@ -398,10 +398,11 @@ def _join(
         models = {name: done[FINAL, name].model for name in members}
         fold_models = [FoldModels(final_encoding, models, location, scale)]
         notes = (_REFIT_NOTE,)
+    part = CROSS_FITTED if sum(len(held_out) > 0 for _, held_out in split) > 1 else HELD_OUT
     scored = ~np.isnan(scores).any(1)
     seconds = {name: sum(result.seconds for (_, own), result in done.items() if own == name) for name in members}
     if len(set(rows.labels[scored].tolist())) < 2:
-        return _unscored_committee(members, fold_models, scores, seconds, (*notes, _UNSCORED_NOTE))
+        return _unscored_committee(members, fold_models, scores, seconds, (*notes, _UNSCORED_NOTE), part)
     with one_thread_each():
         blend = fit_blend(scores, rows.labels, sample_weight=rows.sample_weight, groups=rows.groups, seed=seed)
     blended = blend.score(scores[scored])
@@ -414,6 +415,7 @@ def _join(
         blend=blend,
         seconds=seconds,
         notes=notes,
+        part=part,
     )
     return Committee(dict(members), fold_models, blend, calibration, leaderboard, scores)
 
@@ -434,6 +436,7 @@ def _unscored_committee(
     scores: _Array,
     seconds: Mapping[str, float],
     notes: tuple[str, ...],
+    part: str,
 ) -> Committee:
     """Return the committee of members that could be fitted, but not compared."""
     count = len(members)
@@ -441,7 +444,7 @@ def _unscored_committee(
     unknown = Interval(*[math.nan] * len(dataclasses.fields(Interval)))
     board = [LeaderboardRow(name, unknown, 1 / count, seconds[name]) for name in members]
     total = LeaderboardRow("blend", unknown, 1.0, sum(seconds.values()))
-    leaderboard = Leaderboard(tuple(board), total, (), notes)
+    leaderboard = Leaderboard(tuple(board), total, (), notes, part)
     return Committee(dict(members), fold_models, blend, None, leaderboard, scores)
 
 

@@ -14,11 +14,13 @@ from apmax.committee.members import LOSS_PAIRS, MINED_SUFFIX
 from apmax.metrics import Difference, Interval, average_precision_interval, paired_difference
 
 _Array = NDArray[np.float64]
+CROSS_FITTED, HELD_OUT = "cross-fitted", "held-out"
+"""Rows scored by models that were not fitted to them: in turn by those of several folds, or those of one split."""
 
 
 @dataclass(frozen=True)
 class LeaderboardRow:
-    """Cross-fitted average precision of a member with its 95 % interval, its weight in the blend, and its time."""
+    """A member: average precision on rows it was not fitted to with 95 % interval, weight in the blend, and time."""
 
     name: str
     ap: Interval
@@ -28,7 +30,7 @@ class LeaderboardRow:
 
 @dataclass(frozen=True)
 class LossVerdict:
-    """Cross-fitted difference in average precision of a member trained by AP and the same one by cross-entropy.
+    """Difference in average precision of a member trained by AP and the same one by cross-entropy, on the same rows.
 
     The other one sees all negatives, or mined ones: those that the model in training scores highest. The interval is
     that of the rows (a paired bootstrap); it does not contain the randomness of training.
@@ -57,12 +59,21 @@ class LossVerdict:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Members by descending average precision, the blend, the verdicts on the AP loss, and notes on how it was made."""
+    """Members by descending average precision, the blend, the verdicts on the AP loss, and notes on how it was made.
+
+    Attributes:
+        rows: The members.
+        blend: The blend.
+        verdicts: What the AP loss gained.
+        notes: What a reader should know about the committee.
+        part: The scored rows: "cross-fitted" of several folds, "held-out" of one split.
+    """
 
     rows: tuple[LeaderboardRow, ...]
     blend: LeaderboardRow
     verdicts: tuple[LossVerdict, ...]
     notes: tuple[str, ...] = ()
+    part: str = CROSS_FITTED
 
 
 def make_leaderboard(
@@ -74,8 +85,9 @@ def make_leaderboard(
     blend: Blend,
     seconds: Mapping[str, float],
     notes: tuple[str, ...] = (),
+    part: str = CROSS_FITTED,
 ) -> Leaderboard:
-    """Return the leaderboard of aligned, cross-fitted scores.
+    """Return the leaderboard of aligned scores of rows that the members were not fitted to.
 
     Args:
         scores: Each member's, (n,).
@@ -85,6 +97,7 @@ def make_leaderboard(
         blend: The blend.
         seconds: Time of each member over all folds.
         notes: What a reader should know about the committee.
+        part: What the rows are, "cross-fitted" or "held-out".
     """
     weight = None if np.ptp(sample_weight) == 0 else sample_weight
     rows = [
@@ -104,4 +117,4 @@ def make_leaderboard(
     total = LeaderboardRow(
         "blend", average_precision_interval(blended, labels, sample_weight=weight), 1.0, sum(seconds.values())
     )
-    return Leaderboard(tuple(sorted(rows, key=lambda row: -row.ap.estimate)), total, tuple(verdicts), notes)
+    return Leaderboard(tuple(sorted(rows, key=lambda row: -row.ap.estimate)), total, tuple(verdicts), notes, part)

@@ -23,10 +23,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from apmax import validation
 from apmax.blend import Blend
 from apmax.committee.crossfit import Committee, FoldModels
 from apmax.committee.features import FEATURE_FORMATS
-from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, LossVerdict
+from apmax.committee.leaderboard import CROSS_FITTED, HELD_OUT, Leaderboard, LeaderboardRow, LossVerdict
 from apmax.committee.members import EFFORTS, Member, find_members
 from apmax.committee.tasks import FINAL, FitResult, FitTask
 from apmax.data.archives import npz_content, read_npz
@@ -194,7 +195,9 @@ def _leaderboard(table: Mapping[str, Any]) -> Leaderboard:
 
     notes = tuple(str(note) for note in table["notes"])
     verdicts = tuple(map(verdict, table["verdicts"]))
-    return Leaderboard(tuple(map(row, table["rows"])), row(table["blend"]), verdicts, notes)
+    # Version 0.2 called the rows of one split cross-fitted, too, and did not store what they were.
+    part = validation.choice("part", table.get("part", CROSS_FITTED), (CROSS_FITTED, HELD_OUT))
+    return Leaderboard(tuple(map(row, table["rows"])), row(table["blend"]), verdicts, notes, part)
 
 
 def _without_arrays(table: Mapping[str, Any]) -> dict[str, Any]:

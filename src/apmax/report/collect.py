@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from apmax import extras
 from apmax.committee import Leaderboard
+from apmax.committee.leaderboard import CROSS_FITTED, HELD_OUT
 from apmax.data import parsing
 from apmax.metrics import paired_difference
 from apmax.report.content import (
@@ -36,6 +37,7 @@ from apmax.train import Record
 from apmax.train.records import parse_records
 from apmax.workflows import RowReport, SavedModel, ScoredRows
 from apmax.workflows.saved_model import SavedCommittee
+from apmax.workflows.scored_rows import SELECTION_PARTS
 
 MOST_TARGETS = 12
 TOP_EXAMPLES, MISSED_EXAMPLES = 24, 12
@@ -167,7 +169,7 @@ def _report_target(
             part.labels,
             part.sample_weight,
             calibration=curve,
-            calibration_fitted=part.part in ("validation", "cross-fitted"),
+            calibration_fitted=part.part in SELECTION_PARTS,
             columns=columns,
         )
         for part in own
@@ -182,7 +184,7 @@ def _report_target(
             )
             verdict += [_comparison(name, part, rival) for part in own if _same_rows(part, rival)]
     if leaderboard is not None:
-        verdict += [f"Cross-fitted, {each.sentence}." for each in leaderboard.verdicts]
+        verdict += [f"On {leaderboard.part} rows, {each.sentence}." for each in leaderboard.verdicts]
     examples = next((part for part in own if part.table is not None), None)
     reader = model if examples is None else readers.get(examples.part, model)
     importance = None
@@ -202,7 +204,7 @@ def _report_target(
         verdict=tuple(verdict),
         parts=tuple(parts),
         leaderboard=_contenders(leaderboard),
-        leaderboard_title="" if leaderboard is None else "Members of the committee, by cross-fitted AP",
+        leaderboard_title="" if leaderboard is None else f"Members of the committee, by {leaderboard.part} AP",
         leaderboard_note="" if leaderboard is None else _LEADERBOARD_NOTE,
         importance=importance,
         examples=() if examples is None else _example_tables(reader, examples, number, first),
@@ -324,11 +326,12 @@ def _duplicate_warnings(model: SavedModel, scored: Sequence[ScoredRows]) -> list
         repeated = table.num_rows - table.group_by(names).aggregate([]).num_rows
         if repeated > SHARE_OF_DUPLICATES * table.num_rows:
             lines.append(f"{repeated:,} of {table.num_rows:,} {part} rows repeat the features of another {part} row")
-    if "test" in tables and "cross-fitted" in tables:
+    training = next((each for each in (CROSS_FITTED, HELD_OUT) if each in tables), None)
+    if "test" in tables and training is not None:
         pa = extras.load("pyarrow", "tables")
         marked = [
             tables[part].append_column("apmax part", pa.array([value] * tables[part].num_rows, pa.int8()))
-            for value, part in enumerate(("cross-fitted", "test"))
+            for value, part in enumerate((training, "test"))
         ]
         groups = pa.concat_tables(marked, promote_options="permissive").group_by(names)
         counts = groups.aggregate([("apmax part", "min"), ("apmax part", "sum")])

@@ -32,7 +32,8 @@ class ScoredPart:
     """A ranking of labelled rows.
 
     Args:
-        name: Of the part, such as "validation", "cross-fitted", "test" or a file; with the model where there are two.
+        name: Of the part, such as "validation", "cross-fitted", "held-out", "test" or a file; with the model where
+            there are two.
         rows: Number of rows.
         positives: Number of positive ones.
         no_skill: The AP of a random ranking: the share (by weight) of positives.

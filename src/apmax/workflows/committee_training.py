@@ -27,6 +27,7 @@ from apmax.committee import (
     save_result,
     write_committee,
 )
+from apmax.committee.leaderboard import CROSS_FITTED, HELD_OUT
 from apmax.data import one_column
 from apmax.data.caching import worker_processes
 from apmax.data.splits import RowNumbers
@@ -45,7 +46,7 @@ from apmax.workflows.model_folder import DECISION_FILE, PLAN_FILE, committee_fol
 from apmax.workflows.prediction import unreadable_table, write_table
 from apmax.workflows.prepare import CommitteeRows, prepare_committee_rows
 from apmax.workflows.saved_model import SavedCommittee
-from apmax.workflows.scored_rows import MODEL_KIND, save_scored_rows, score_labelled_rows, scores_file
+from apmax.workflows.scored_rows import MODEL_KIND, save_scored_rows, score_labelled_rows
 
 PARALLEL_SECONDS = 10.0
 """Estimated time from which several processes fit the members: starting them takes some seconds."""
@@ -282,19 +283,20 @@ def _finish(
         blended[target.places, number] = committee.blend.score(committee.cross_fitted)
         for name, scores in zip(committee.table, committee.cross_fitted.T, strict=True):
             own[name][target.places, number] = scores
-    scored = [score_labelled_rows("cross-fitted", rows, blended, own)]
-    valid = evaluate_targets(blended, rows.labels, names, rows.sample_weight)
-    test, shown = None, (rows, blended.astype(np.float32), "cross-fitted")
-    if prepared.test is not None:
-        part = prepared.test
-        scores = model.score_table(part.table, report) if part.dataset is None else model.score_dataset(part.dataset)
-        test = evaluate_targets(scores, part.labels, names, part.sample_weight)
-        scored.append(score_labelled_rows("test", part, scores))
-        shown = part, scores, "test"
     leaderboards = {name: committee.leaderboard for name, committee in zip(names, committees, strict=True)}
+    # Of several targets one can have a split of its own.
+    part = HELD_OUT if all(each.part == HELD_OUT for each in leaderboards.values()) else CROSS_FITTED
+    scored = [score_labelled_rows(part, rows, blended, own)]
+    valid = evaluate_targets(blended, rows.labels, names, rows.sample_weight)
+    test, shown = None, (rows, blended.astype(np.float32), part)
+    if (new := prepared.test) is not None:
+        scores = model.score_table(new.table, report) if new.dataset is None else model.score_dataset(new.dataset)
+        test = evaluate_targets(scores, new.labels, names, new.sample_weight)
+        scored.append(score_labelled_rows("test", new, scores))
+        shown = new, scores, "test"
     boards = {name: _leaderboard_content(leaderboard) for name, leaderboard in leaderboards.items()}
     content = {
-        "cross_fitted": valid.to_table(),
+        part.replace("-", "_"): valid.to_table(),
         "test": None if test is None else test.to_table(),
         **(boards[names[0]] if len(names) == 1 else {"targets": boards}),
     }
@@ -305,7 +307,7 @@ def _finish(
         for name in write_committee(folder / target.folder, committee)
     ]
     files += [*save_scored_rows(folder, scored), *job_files(job)]
-    decided = started is not None and _has_decision(started, files)
+    decided = started is not None and _has_decision(started, files, scored[0].file)
     write_manifest(folder, [*files, *([DECISION_FILE] if decided else [])], kind=MODEL_KIND)
     if not decided:
         (folder / DECISION_FILE).unlink(missing_ok=True)
@@ -322,14 +324,14 @@ def _finish(
     )
 
 
-def _has_decision(started: Manifest, files: Iterable[str]) -> bool:
+def _has_decision(started: Manifest, files: Iterable[str], scores: str) -> bool:
     """Return whether a finished training has a decision, and the models and scores that it was made for are in files.
 
     The blend is compared by its scores: committee.json has the sum of the seconds, too, which rounding can change.
     """
     if not started.complete or DECISION_FILE not in started.files:
         return False
-    basis = [name for name in files if "members/" in name or name == scores_file("cross-fitted")]
+    basis = [name for name in files if "members/" in name or name == scores]
     try:
         started.verify([*basis, DECISION_FILE])
     except FolderError:

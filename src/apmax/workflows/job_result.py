@@ -25,7 +25,7 @@ class JobResult:
         folder: Where the model is.
         model: The chosen model.
         valid: Its metrics on the rows by which it was chosen: validation rows (of an ensemble of images each scored by
-            the networks that hold it out), or the cross-fitted training rows of a committee.
+            the networks that hold it out), or the cross-fitted (of one split: held-out) training rows of a committee.
         test: Its metrics on the test rows, if there are any.
         records: The trainer's records, one an epoch.
         chosen: Stage and epoch of the chosen weights, for each member of an ensemble.
@@ -48,5 +48,5 @@ class JobResult:
 
     @property
     def parts(self) -> dict[str, TargetEvaluations]:
-        """The metrics by part: "validation" or "cross-fitted", and "test" if there are test rows."""
+        """The metrics by part: "validation", "cross-fitted" or "held-out", and "test" if there are test rows."""
         return {self.scored[0].part: self.valid} | ({} if self.test is None else {"test": self.test})

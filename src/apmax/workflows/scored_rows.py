@@ -2,6 +2,7 @@
 
 scores-validation.npz     of the validation rows that chose a network's epoch
 scores-cross-fitted.npz   of all training rows of a committee, by models that were not fitted to them
+scores-held-out.npz       of the training rows that the one split of a committee held out
 scores-test.npz           of the test rows
 """
 
@@ -17,13 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from apmax.committee.leaderboard import CROSS_FITTED, HELD_OUT
 from apmax.data.archives import npz_content, read_npz
 from apmax.folders import Manifest, read_manifest, write_atomic
 from apmax.workflows.data_types import LabelledRows
 
 _Array = NDArray[np.float64]
-PARTS = ("validation", "cross-fitted", "test")
-"""What scored rows can be; a folder has one of the first two, and test rows if there were any."""
+SELECTION_PARTS = ("validation", CROSS_FITTED, HELD_OUT)
+"""Rows that epoch or blend were chosen by and probabilities fitted to; a folder has one of them."""
+PARTS = (*SELECTION_PARTS, "test")
+"""What scored rows can be."""
 MODEL_KIND = "model"
 """The kind of a model's folder in its manifest."""
 _ARRAYS = ("rows", "scores", "labels", "sample_weight", "member_names", "member_scores")

@@ -155,7 +155,7 @@
   function drawContenders(article, target) {
     const rows = target.parts.map((part, k) => ({ name: part.name, ...part.ap, colour: k }));
     for (const member of target.leaderboard) {
-      // The blend of a committee is the part "cross-fitted".
+      // The blend of a committee is the part "cross-fitted" or "held-out".
       if (!member.blend) rows.push({ name: member.name, ...member.ap, colour: 4, soft: member.weight === 0 });
     }
     const rules = [...new Set(target.parts.map((part) => part.no_skill))];
