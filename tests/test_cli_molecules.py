@@ -13,6 +13,7 @@ from small_files import SMILES, read_csv, write_xy
 pytest.importorskip("rdkit")
 
 from apmax.data import reading
+from apmax.workflows import load_model
 from apmax.workflows.tuning import open_study
 
 
@@ -157,6 +158,12 @@ def test_mistake_is_one_line_and_leaves_nothing(molecule_folder, tmp_path, capsy
     assert run(*[places.get(word, word) for word in arguments]) == 1
     assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ensemble_of_the_default_network_is_trained(molecule_folder, tmp_path):
+    data = [molecule_folder / "train.csv", "--smiles", "smiles", "--target", "active"]
+    assert run("train", *data, *SHORT_MOLECULES, "--ensemble", 2, "--quiet", "--out", tmp_path / "r") == 0
+    assert len(load_model(tmp_path / "r").network.members) == 2
 
 
 def test_model_of_other_features_is_refused(molecule_folder, tmp_path, capsys):

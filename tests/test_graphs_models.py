@@ -10,6 +10,7 @@ pytest.importorskip("rdkit")
 from apmax.data.molecules import FEATURISER_VERSION, MoleculeDataset, build_chunk, dense_atoms, dense_bonds
 from apmax.models.graphs import GINE, GRAPH_MODELS, MLMPNN, MPNN
 from apmax.models.graphs.aggregation import Adjacency
+from apmax.train.weights import parameters_without_reset
 
 SMILES = ["CCO", "c1ccccc1C(=O)[O-]", "[Na+].[Cl-]", "C1CC2CCC1C2", "CC(C)(C)c1ccc(O)cc1", "C", "C/C=C/C#N", "CN"]
 
@@ -86,6 +87,11 @@ def test_head_is_two_layers_that_a_stage_can_reset(data, name):
     weights.reset_modules(model, ("head",), seed=1)
     changed = {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])}
     assert changed == {f"head.{layer}.{part}" for layer in (0, 3) for part in ("weight", "bias")}
+
+
+@pytest.mark.parametrize("name", GRAPH_MODELS)
+def test_members_of_an_ensemble_can_be_copies_of_a_network(name):
+    assert parameters_without_reset(GRAPH_MODELS[name]()) == []
 
 
 @pytest.mark.parametrize("name", GRAPH_MODELS)

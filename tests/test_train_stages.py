@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -155,24 +156,82 @@ def test_freezing_the_body_freezes_parameters_of_the_modules_around_the_head():
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("resets", [True, False])
-def test_members_reset_a_parameter_of_the_model_itself_by_its_own_method(resets):
-    class Token(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.token, self.last = nn.Parameter(torch.ones(FEATURES)), nn.Linear(FEATURES, 1)
+class WithRandomToken(nn.Module):
+    """A network with a random parameter of its own and one of a sub-module, neither with `reset_parameters`."""
 
-        def forward(self, inputs):
-            return self.last(inputs + self.token)
+    def __init__(self, draw=torch.randn):
+        super().__init__()
+        self.token, self.last = nn.Parameter(draw(FEATURES)), nn.Linear(FEATURES, 1)
+        self.inner = nn.Module()
+        self.inner.scale = nn.Parameter(torch.ones(1))
 
-    class Resetting(Token):
-        def reset_parameters(self):
-            nn.init.normal_(self.token)
+    def forward(self, inputs):
+        return self.last(inputs + self.token) * self.inner.scale
 
+
+def members_of(model, **fields):
+    """Return the members of an ensemble of three that have kept their initial weights."""
     stage = Stage(epochs=1, optimizer=Optimizer(name="sgd", lr=1e-12))
-    first, *others = fit(Resetting() if resets else Token(), (TRAIN, VALID), run_of(stage, ensemble=3)).model.members
-    assert all(torch.allclose(member.token, first.token) != resets for member in others)
-    assert not any(torch.allclose(member.last.weight, first.last.weight) for member in others)
+    return fit(model, (TRAIN, VALID), run_of(stage, ensemble=3, **fields)).model.members
+
+
+def test_members_reset_a_parameter_of_the_model_itself_by_its_own_method():
+    class Resetting(nn.Linear):
+        def __init__(self):
+            super().__init__(FEATURES, 1)
+            self.inner = nn.Linear(1, 1)
+
+    first, *others = members_of(Resetting())
+    assert not any(torch.allclose(member.weight, first.weight) for member in others)
+    assert not any(torch.allclose(member.inner.weight, first.inner.weight) for member in others)
+
+
+def test_ensemble_of_a_model_that_cannot_be_initialised_again_is_refused_with_its_parameters(tmp_path):
+    model = WithRandomToken()
+    start = weights(model)
+    message = r"ensemble: token, inner\.scale have no reset_parameters\(\).*fit\(lambda: WithRandomToken\(\.\.\.\)"
+    with pytest.raises(ValueError, match=message):
+        fit(model, (TRAIN, VALID), run_of(ensemble=2), directory=tmp_path / "r")
+    assert same(weights(model), start)
+    assert not (tmp_path / "r").exists()
+    fit(model, (TRAIN, VALID), run_of(ensemble=1))
+
+
+def draw_by_numpy(count):
+    return torch.tensor(np.random.normal(size=count), dtype=torch.float32)  # noqa: NPY002 - a network may use it
+
+
+@pytest.mark.parametrize("draw", [torch.randn, draw_by_numpy])
+def test_members_of_a_function_are_built_by_their_own_seeds(draw):
+    state = torch.get_rng_state()
+    first, *others = members_of(lambda: WithRandomToken(draw), seed=3)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not any(torch.allclose(member.token, first.token) for member in others)
+    assert not torch.allclose(others[0].token, others[1].token)
+    assert same(weights(others[1]), weights(members_of(lambda: WithRandomToken(draw), seed=3)[2]))
+
+
+def test_function_without_an_ensemble_is_called_by_the_seed_of_the_run():
+    run = run_of(seed=5)
+    built = fit(network_of_now, (TRAIN, VALID), run).model
+    assert same(weights(built), weights(fit(network(5), (TRAIN, VALID), run).model))
+    ensemble = fit(network_of_now, (TRAIN, VALID), dataclasses.replace(run, ensemble=2)).model
+    assert same(weights(built), weights(ensemble.members[0]))
+
+
+def network_of_now():
+    """Return a network by the generator as it is."""
+    return nn.Sequential(nn.Linear(FEATURES, 8), nn.Identity(), nn.ReLU(), nn.Dropout(0.0), nn.Linear(8, 1))
+
+
+def test_function_that_does_not_build_a_new_model_is_refused():
+    model = network()
+    with pytest.raises(ValueError, match=r"0\.weight belongs to two members"):
+        fit(lambda: nn.Sequential(*model), (TRAIN, VALID), run_of(ensemble=2))
+    with pytest.raises(TypeError, match=r"a torch\.nn\.Module or a function that returns one, got int"):
+        fit(3, (TRAIN, VALID), run_of())
+    with pytest.raises(TypeError, match="or a function that returns one, got a function that returns int"):
+        fit(lambda: 3, (TRAIN, VALID), run_of())
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from apmax.data import TableFile
 from apmax.data.tables import TableEncoder
@@ -237,3 +238,14 @@ def test_a_weight_that_is_no_weight_is_an_error_with_its_row(value, tmp_path):
     with pytest.raises(ValueError, match=r"weight: column 'w' of a.csv must hold numbers .* \(counted from 0\): 7$"):
         train_job(table, QUICK, out=tmp_path / "r")
     assert not (tmp_path / "r").exists()
+
+
+def test_networks_of_an_ensemble_begin_at_the_log_odds_of_the_prior_by_their_own_seeds(file, tmp_path):
+    data, still = {"data": {"train": str(file), "target": "y"}}, Overrides(loss="ce", epochs=1, lr=1e-12)
+    alone = train_job(data, still, out=tmp_path / "one").model.network
+    ensemble = train_job(data, dataclasses.replace(still, ensemble=3), out=tmp_path / "three").model.network
+    first, *others = (member.state_dict() for member in ensemble.members)
+    assert all(torch.equal(value, first[name]) for name, value in alone.state_dict().items())
+    for member in others:
+        torch.testing.assert_close(member["head.bias"], first["head.bias"])
+        assert not torch.allclose(member["head.weight"], first["head.weight"])

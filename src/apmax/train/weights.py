@@ -149,6 +149,22 @@ def find_reset(model: nn.Module, names: Sequence[str]) -> list[nn.Module]:
     return parts
 
 
+def parameters_without_reset(model: nn.Module) -> list[str]:
+    """Return the names of parameters whose module has no method `reset_parameters`.
+
+    >>> model = nn.Sequential(nn.Linear(1, 1))
+    >>> model.token = nn.Parameter(torch.zeros(1))
+    >>> parameters_without_reset(model)
+    ['token']
+    """
+    return [
+        f"{place}.{name}" if place else name
+        for place, module in model.named_modules()
+        if not hasattr(module, "reset_parameters")
+        for name, _ in module.named_parameters(recurse=False)
+    ]
+
+
 def reset_modules(model: nn.Module, names: Sequence[str], *, seed: int) -> None:
     """Re-initialise the sub-modules of these names by their `reset_parameters`.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,9 +127,16 @@ def _train(
         save_job(folder, job, prepared.encoder, prepared.targets)
         if prepared.unreadable:
             write_table(folder / "unreadable.csv", unreadable_table(prepared.unreadable))
+    if job.run.ensemble == 1:
+        build: nn.Module | Callable[[], nn.Module] = network
+    else:
+        # Each network of an ensemble is built by its own seed: a copy of the first cannot begin at random everywhere.
+        build = partial(
+            data_type_of(job.data).build_model, prepared.encoder, job.model.name, job.model.options, prior=prior
+        )
     with nullcontext() if started is None else _marked_incomplete(started):
         result = fit(
-            network,
+            build,
             prepared.data,
             job.run,
             directory=folder,

@@ -20,6 +20,10 @@ class GINEConvolution(nn.Module):
         self.eps = nn.Parameter(torch.zeros(()))
         self.linear = nn.Linear(width, hidden)
 
+    def reset_parameters(self) -> None:
+        """Set ε to zero; the linear layer has its own method."""
+        nn.init.zeros_(self.eps)
+
     def forward(self, x: Tensor, bonds: Tensor, graphs: GraphBatch) -> Tensor:
         """Return (N, hidden) from atoms (N, width) and the distinct bonds' embeddings (R, width)."""
         out: Tensor = self.linear((1 + self.eps) * x + graphs.sum_at_targets(self._messages(x, bonds, graphs)))
