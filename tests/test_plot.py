@@ -6,6 +6,8 @@ from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
 from apmax import metrics, plot
+from apmax.committee.leaderboard import Leaderboard, LeaderboardRow
+from apmax.metrics import Interval
 from apmax.metrics.bands import precision_band
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -76,6 +78,13 @@ def test_the_leaderboard_is_drawn_best_first():
     assert [text.get_text() for text in display.ax_.get_yticklabels()] == ["good", "bad"]
     low, high = display.ax_.get_ylim()
     assert low > high
+
+
+def test_the_blend_is_drawn_of_several_members_only():
+    interval = Interval(0.5, 0.4, 0.6, 0.95)
+    linear, trees, blend = (LeaderboardRow(name, interval, 1.0, 1.0) for name in ("linear", "trees", "blend"))
+    for rows, names in (((linear,), ["linear"]), ((linear, trees), ["blend", "linear", "trees"])):
+        assert plot.LeaderboardDisplay.from_leaderboard(Leaderboard(rows, blend, ())).plot().names == names
 
 
 def test_errors_name_the_argument():

@@ -287,6 +287,12 @@ def test_verdicts_on_one_split_name_the_held_out_rows(tmp_path):
     assert any(line.startswith("On held-out rows, linear trained by AP") for line in target.verdict)
 
 
+def test_the_blend_of_one_member_is_not_listed(quick_folder):
+    (target,) = load_report(quick_folder / "run" / "report.json").targets
+    assert [each.name for each in target.leaderboard] == ["gbdt"]
+    assert "blend" not in target.leaderboard_note
+
+
 def test_content_is_strict_json(client_folder, client_report):
     text = (client_folder / "run" / "report.json").read_text()
     json.loads(text, parse_constant=lambda name: pytest.fail(name))

@@ -132,7 +132,7 @@ class LeaderboardDisplay(_Display):
     @classmethod
     def from_leaderboard(cls, leaderboard: Leaderboard, *, prevalence: float | None = None) -> LeaderboardDisplay:
         """Return the display of a committee's leaderboard."""
-        rows = (leaderboard.blend, *leaderboard.rows)
+        rows = (*([leaderboard.blend] if leaderboard.has_blend else []), *leaderboard.rows)
         return cls([row.name for row in rows], [row.ap for row in rows], prevalence)
 
     @classmethod

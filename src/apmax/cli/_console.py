@@ -202,7 +202,7 @@ def leaderboard_table(leaderboard: Leaderboard, title: str) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for name in (title, "AP", "95 %", "weight", "time"):
         table.add_column(name, justify="left" if name == title else "right", no_wrap=True)
-    for row in (*leaderboard.rows, *([leaderboard.blend] if len(leaderboard.rows) > 1 else [])):
+    for row in (*leaderboard.rows, *([leaderboard.blend] if leaderboard.has_blend else [])):
         last = row is leaderboard.blend
         table.add_row(
             Text(row.name, "bold" if last else ""),

@@ -75,6 +75,11 @@ class Leaderboard:
     notes: tuple[str, ...] = ()
     part: str = CROSS_FITTED
 
+    @property
+    def has_blend(self) -> bool:
+        """Whether the blend joins several members, so that it is a ranking of its own."""
+        return len(self.rows) > 1
+
 
 def make_leaderboard(
     scores: Mapping[str, _Array],

@@ -44,9 +44,10 @@ TOP_EXAMPLES, MISSED_EXAMPLES = 24, 12
 MOST_CELLS, LONGEST_CELL = 8, 60
 SHARE_OF_DUPLICATES = 0.01
 PACKAGES = ("apmax", "torch", "numpy", "pyarrow", "lightgbm", "scikit-learn", "rdkit", "pillow")
-_LEADERBOARD_NOTE = (
-    "The weights of the blend were fitted to the same rows, which favours it a little. The intervals are of the rows; "
-    "they do not contain the randomness of training. Members of weight 0 are grey in the chart."
+_INTERVAL_NOTE = "The intervals are of the rows; they do not contain the randomness of training."
+_BLEND_NOTE = (
+    f"The weights of the blend were fitted to the same rows, which favours it a little. {_INTERVAL_NOTE} "
+    "Members of weight 0 are grey in the chart."
 )
 _ATOMS_NOTE = (
     "An atom is blue where the score falls when it is masked (replaced by an atom without element), orange where it "
@@ -205,7 +206,7 @@ def _report_target(
         parts=tuple(parts),
         leaderboard=_contenders(leaderboard),
         leaderboard_title="" if leaderboard is None else f"Members of the committee, by {leaderboard.part} AP",
-        leaderboard_note="" if leaderboard is None else _LEADERBOARD_NOTE,
+        leaderboard_note=_leaderboard_note(leaderboard),
         importance=importance,
         examples=() if examples is None else _example_tables(reader, examples, number, first),
         subgroups=tuple(_subgroups(name, part) for name in by if (part := _first_with(name, own)) is not None),
@@ -238,8 +239,16 @@ def _contenders(leaderboard: Leaderboard | None) -> tuple[Contender, ...]:
     if leaderboard is None:
         return ()
     rows = [Contender(row.name, row.ap, row.weight, row.seconds) for row in leaderboard.rows]
+    if not leaderboard.has_blend:
+        return tuple(rows)
     blend = leaderboard.blend
     return (Contender(blend.name, blend.ap, blend.weight, blend.seconds, blend=True), *rows)
+
+
+def _leaderboard_note(leaderboard: Leaderboard | None) -> str:
+    if leaderboard is None:
+        return ""
+    return _BLEND_NOTE if leaderboard.has_blend else _INTERVAL_NOTE
 
 
 def _subgroups(name: str, part: ScoredRows) -> SubgroupTable:
