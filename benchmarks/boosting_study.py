@@ -16,7 +16,6 @@ import argparse
 import itertools
 import json
 import os
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +29,7 @@ from numpy.typing import NDArray
 from apmax.data import k_fold, split_stratified
 from apmax.integrations.lightgbm import APObjective
 from apmax.metrics import average_precision
+from benchmarks.origin import benchmark_commit
 
 TABLES = (
     "letter",
@@ -167,7 +167,7 @@ def main() -> None:
         print("\n".join(summary(read_lines(options.out))))
         return
     torch.set_num_threads(1)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+    commit = benchmark_commit()
     done = {(line["table"], line["resplit"], line["objective"]) for line in read_lines(options.out)}
     for resplit in range(RESPLITS):
         for table in options.tables:
@@ -176,7 +176,7 @@ def main() -> None:
                 if (table, resplit, objective) in done:
                     continue
                 line = {"table": table, "resplit": resplit, "objective": objective}
-                line |= run_cell(features, labels, objective, resplit) | {"commit": commit.stdout.strip()}
+                line |= run_cell(features, labels, objective, resplit) | {"commit": commit}
                 with options.out.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(line) + "\n")
                 print(json.dumps(line), flush=True)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
+import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from apmax.reproduce import Results, code_origin
 from apmax.reproduce.results import HISTORIES_FILE, RESULTS_FILE, append_line, claimed
+from apmax.reproduce.workers import source_commit
 
 
 def hold(path, ready):
@@ -72,6 +76,25 @@ def test_an_incomplete_history_is_left_out(tmp_path):
 def test_code_origin_without_git_is_the_version(monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert list(code_origin()) == ["version"]
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_commit_is_dirty_where_the_source_has_changed_and_not_where_results_were_added(tmp_path):
+    source, results = tmp_path / "src", tmp_path / "results"
+    for folder in (source, results):
+        folder.mkdir()
+        (folder / "file").write_text("before")
+    assert source_commit(source) is None
+    author = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for words in (("init", "-q"), ("add", "."), (*author, "commit", "-q", "-m", "first")):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
+    clean = source_commit(source)
+    assert re.fullmatch(r"[0-9a-f]{7,}", clean)
+    (results / "file").write_text("after")
+    assert source_commit(source) == clean
+    assert source_commit(source, results) == f"{clean}-dirty"
+    (source / "new").write_text("after")
+    assert source_commit(source) == f"{clean}-dirty"
 
 
 def test_a_claim_is_free_again_after_its_use(tmp_path):

@@ -117,6 +117,18 @@ def test_stopped_study_continues_with_the_missing_methods(tmp_path, monkeypatch)
     assert without_seconds(path.read_bytes()) == without_seconds(whole)
 
 
+def test_processes_share_the_runs_without_overlap(tmp_path, monkeypatch):
+    cells = [Cell("linear", "linear", rows=400, prevalence=0.1, steps=8, clusters=number) for number in (1, 2, 3)]
+    monkeypatch.setattr(study, "plan", lambda: iter([(cell, 0, ["logistic"]) for cell in cells]))
+    found = []
+    for number in range(2):
+        reports = []
+        run_study(tmp_path / "map.jsonl", seconds=60, origin={}, report=reports.append, share=(number, 2))
+        found.append(len(reports))
+    assert found == [2, 1]
+    assert [cell for cell, *_ in read_lines(tmp_path / "map.jsonl")] == [cells[0], cells[2], cells[1]]
+
+
 def small_lines(values):
     """Return lines of one cell: {(seed, method): (validation AP, test AP)}."""
     cell = Cell("linear", "medium")

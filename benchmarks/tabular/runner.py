@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from apmax.metrics import auprc, auroc, average_precision
+from benchmarks.origin import benchmark_commit
 from benchmarks.tabular.methods import (
     BASELINES,
     EFFORTS,
@@ -86,7 +87,7 @@ def run(options: RunOptions, suite: Suite | None = None) -> None:
     options.path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     common = {
         "cores": cores(),
-        "commit": source_commit(),
+        "commit": benchmark_commit(),
         "versions": package_versions(options.autogluon, suite.packages),
     }
     for resplit in options.resplits:
@@ -163,17 +164,6 @@ def split_facts(split: Any) -> dict[str, int]:
         "test_rows": len(split.test_labels),
         "test_positives": int(split.test_labels.sum()),
     }
-
-
-def source_commit() -> str:
-    """Return the commit of the source tree, with a "+" where files of the package or of this runner were changed."""
-    folder = Path(__file__).parents[2]
-
-    def git(*words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=False)
-        return done.stdout.strip()
-
-    return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "src", "benchmarks") else "")
 
 
 def package_versions(autogluon: str | None, packages: Sequence[str] = PACKAGES) -> dict[str, str]:

@@ -24,9 +24,10 @@ from apmax.committee.trees import STOPPING_RULES
 from apmax.data import k_fold
 from apmax.metrics import average_precision
 from apmax.train import table_recipe
+from benchmarks.origin import benchmark_commit
 from benchmarks.tabular.crossfits import MemberScores, cached_scores, cross_fit, keep_positives
 from benchmarks.tabular.report import bootstrap_means, markdown_table
-from benchmarks.tabular.runner import read_lines, source_commit
+from benchmarks.tabular.runner import read_lines
 from benchmarks.tabular.tables import TableSplit, load_table_split
 
 _Array = NDArray[np.float64]
@@ -145,7 +146,7 @@ class Study:
     def __init__(self, path: Path, work: Path) -> None:
         self.path, self.work = path, work
         self.lines = read_lines(path)
-        self.commit = source_commit()
+        self.commit = benchmark_commit()
 
     def add(self, **line: Any) -> None:
         """Append a line."""

@@ -277,11 +277,23 @@ def read_lines(path: Path) -> dict[tuple[Cell, int, str], dict[str, Any]]:
     return lines
 
 
-def run_study(path: Path, *, seconds: float, origin: dict[str, str], report: Callable[[str], None]) -> None:
-    """Run what is missing in the order of `plan` and append it to `path`, until `seconds` have passed."""
+def run_study(
+    path: Path,
+    *,
+    seconds: float,
+    origin: dict[str, str],
+    report: Callable[[str], None],
+    share: tuple[int, int] = (0, 1),
+) -> None:
+    """Run what is missing in the order of `plan` and append it to `path`, until `seconds` have passed.
+
+    Of several processes with the same file each has its share: (its number from 0, how many there are).
+    """
     torch.set_num_threads(1)
     lines, end = read_lines(path), time.monotonic() + seconds
-    for cell, seed, methods in plan():
+    for place, (cell, seed, methods) in enumerate(plan()):
+        if place % share[1] != share[0]:
+            continue
         missing = [method for method in methods if missing_settings(lines, cell, seed, method)]
         if not missing:
             continue

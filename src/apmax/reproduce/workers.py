@@ -258,10 +258,23 @@ def run_claimed(trial: Trial, results: Results, workspace: Workspace, *, report:
 
 def code_origin() -> dict[str, str]:
     """Return the version of the package and, in a git checkout, the commit."""
-    facts, folder = {"version": __version__}, str(Path(__file__).parent)
-    command = ["git", "-C", folder, "describe", "--always", "--dirty", "--exclude", "*"]
+    commit = source_commit(Path(__file__).parents[1])
+    return {"version": __version__, **({"commit": commit} if commit else {})}
+
+
+def source_commit(*folders: Path) -> str | None:
+    """Return the commit of folders of a git checkout, followed by "-dirty" if a file in them has changed since.
+
+    Results that a run adds elsewhere in the checkout do not count. None outside a checkout, or without git.
+    """
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(folders[0]), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        output = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError:  # git is not installed
-        return facts
-    return {**facts, "commit": output.stdout.strip()} if output.returncode == 0 else facts
+        commit = git("rev-parse", "--short", "HEAD")
+        changed = git("status", "--porcelain", "--", *map(str, folders))
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return f"{commit}-dirty" if changed else commit
