@@ -25,11 +25,13 @@ from apmax.train import (
     epochs,
     load_checkpoint,
     predict,
+    save_checkpoint,
 )
 from apmax.train.config import OPTIMIZERS
 from apmax.train.data import ShuffledBatches
 from apmax.train.records import latest_scores
-from apmax.train.stage import _CHECK_EVERY, build_loss, build_sampler, lr_factor
+from apmax.train.stage import build_loss, build_sampler, lr_factor
+from apmax.train.state import _CHECK_EVERY
 from apmax.train.weights import all_finite
 from small_training import FEATURES, POSITIVE, TRAIN, VALID, network, run_of, same, train, weights
 
@@ -229,6 +231,46 @@ def test_divergence_has_its_step_however_seldom_losses_are_checked(every, monkey
     sampler = ShuffledBatches(200, 64)
     sampler.set_epoch(1)
     assert (caught.value.step, caught.value.rows) == (6, list(sampler)[1])
+
+
+class NaNOnce(nn.Linear):
+    """A network with a score of NaN at training step 6, whose gradient does not reach the weights."""
+
+    calls = 0
+
+    def forward(self, inputs):
+        scores = super().forward(inputs)
+        self.calls += self.training
+        bad = torch.zeros_like(scores, dtype=torch.bool)
+        bad[3] = self.training and self.calls == 6
+        return scores.masked_fill(bad, float("nan"))
+
+
+SMALL_BATCHES = Stage(epochs=1, optimizer=Optimizer(name="sgd", lr=1e-3), sampler=Sampler(batch_size=16))
+
+
+@pytest.mark.parametrize("every", [1, 4, 16])
+def test_no_checkpoint_is_written_after_divergence_however_seldom_losses_are_checked(every, monkeypatch, tmp_path):
+    monkeypatch.setitem(_CHECK_EVERY, "cpu", every)
+    run = run_of(SMALL_BATCHES, checkpoints=Checkpoints(every_steps=1))
+    with pytest.raises(DivergedError, match="the scores are not finite at step 6, training rows") as caught:
+        train(NaNOnce(FEATURES, 1), run, directory=tmp_path)
+    assert caught.value.rows == [list(ShuffledBatches(200, 16))[5][3]]
+    assert load_checkpoint(tmp_path / "checkpoint.pt")["step"] == 5
+
+
+def test_divergence_before_a_checkpoint_in_mid_epoch_has_its_step_and_rows(monkeypatch, tmp_path):
+    run = run_of(SMALL_BATCHES, checkpoints=Checkpoints(every_steps=1))
+    with pytest.raises(DivergedError):
+        train(NaNOnce(FEATURES, 1), run, directory=tmp_path)
+    # As a version wrote it that did not check the losses before.
+    state = load_checkpoint(tmp_path / "checkpoint.pt")
+    state["seen"]["losses"][2] = float("inf")
+    save_checkpoint(tmp_path / "checkpoint.pt", state)
+    monkeypatch.setitem(_CHECK_EVERY, "cpu", 16)
+    with pytest.raises(DivergedError, match="the loss is inf at step 3") as caught:
+        train(nn.Linear(FEATURES, 1), run, directory=tmp_path, resume=True)
+    assert caught.value.rows == list(ShuffledBatches(200, 16))[2]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])

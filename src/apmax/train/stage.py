@@ -45,8 +45,6 @@ from apmax.train.weights import (
 )
 
 _RESET_SEED = 1
-# Steps between two checks of the loss: a check needs a host synchronisation, which is free on a CPU.
-_CHECK_EVERY = {"cpu": 1}
 _ESTIMATE_ROWS = 2**14
 """Number of latest rows that the running AP of the display is computed from."""
 
@@ -297,7 +295,7 @@ def _train_step(run_state: RunState, state: StageState, gradient: GradientState,
     except (ValueError, RuntimeError) as error:
         if bool(scores.detach().isfinite().all()):
             raise
-        raise _diverged_error(state, run_state.step + 1, float("nan"), rows, scores.detach()) from error
+        raise state.diverged_batch(float("nan"), rows, scores.detach(), step=run_state.step + 1) from error
     run_state.fabric.backward(value)
     gradient.stepper.step()
     if gradient.average is not None:
@@ -305,27 +303,8 @@ def _train_step(run_state: RunState, state: StageState, gradient: GradientState,
     scores = scores.detach()
     # The sum is 0 unless a score is not finite; the loss itself may hide that.
     state.seen.add(state.batch, rows, scores, value.detach() + (scores * 0).sum())
-    every = _CHECK_EVERY.get(run_state.device.type, 16)
-    if len(state.seen.losses) % every == 0:
-        _check_finite(state, every, step=run_state.step + 1)
-
-
-def _check_finite(state: StageState, count: int, *, step: int) -> None:
-    """Raise `DivergedError` for the first of the last `count` losses, up to that of `step`, that is not finite."""
-    losses = state.seen.losses[-count:]
-    if len(losses) == 1 and math.isfinite(losses[0].item()):
-        return
-    for back, value in zip(range(len(losses), 0, -1), torch.stack(losses).tolist(), strict=True):
-        if not math.isfinite(value):
-            raise _diverged_error(state, step + 1 - back, value, state.seen.rows[-back], state.seen.scores[-back])
-
-
-def _diverged_error(state: StageState, step: int, loss: float, rows: Tensor, scores: Tensor) -> DivergedError:
-    """Return the error of a batch: with the rows whose scores are not finite, or all rows if only the loss is not."""
-    bad = nonfinite_rows(scores)
-    if bad:
-        return DivergedError("the scores are not finite", step=step, rows=rows[bad].tolist(), lr=state.lr)
-    return DivergedError(f"the loss is {loss}", step=step, rows=rows.tolist(), lr=state.lr)
+    if len(state.seen.losses) % run_state.check_every == 0:
+        run_state.check_losses(state, step=run_state.step + 1)
 
 
 def _finish_epoch(
@@ -336,7 +315,7 @@ def _finish_epoch(
     Raises:
         DivergedError: The losses, the weights or the scores of a split are not finite.
     """
-    _check_finite(state, _CHECK_EVERY.get(run_state.device.type, 16), step=run_state.step)
+    run_state.check_losses(state, step=run_state.step)
     # The losses are those before the last step. Parameters alone: a buffer may be infinite on purpose, as a mask.
     if not all_finite(parameter for parameter in run_state.model.parameters() if parameter.requires_grad):
         last = state.seen.rows[-1].tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import signal
 import threading
@@ -28,11 +29,14 @@ from apmax.train.errors import DivergedError, Terminated, shown_rows
 from apmax.train.records import Record
 from apmax.train.run_directory import RunDirectory, data_fingerprint
 from apmax.train.runtime import launch_runtime
+from apmax.train.scoring import nonfinite_rows
 from apmax.train.selection import Selection
 from apmax.train.toml import run_to_table
 from apmax.train.weights import WeightAverage, all_finite, model_tensors
 
 _CONTINUE, _SAVE, _STOP = range(3)
+# Steps between two checks of the loss: a check needs a host synchronisation, which is free on a CPU.
+_CHECK_EVERY = {"cpu": 1}
 # Steps between two agreements of the processes: an agreement needs a host synchronisation, which is free on a CPU.
 _AGREE_EVERY = {"cpu": 1}
 
@@ -52,6 +56,13 @@ class SeenBatches:
         self.scores.append(scores)
         self.losses.append(loss)
         self.order.append(torch.tensor(batch).expand(len(rows)))
+
+    def batch(self, number: int) -> tuple[Tensor, Tensor]:
+        """Return rows and scores of a batch of the epoch; the batches before a resume are one entry of the lists."""
+        chosen = torch.cat(self.order) == number
+        rows, scores = torch.cat(self.rows), torch.cat(self.scores)
+        chosen = chosen.to(rows.device)
+        return rows[chosen], scores[chosen]
 
     def joined(self) -> dict[str, Tensor]:
         """Return each of the four lists as one tensor on the CPU; empty if there was no batch."""
@@ -128,6 +139,13 @@ class StageState:
         """The current learning rate; 0 in a stage without gradient steps."""
         return 0.0 if self.gradient is None else float(self.gradient.optimizer.param_groups[0]["lr"])
 
+    def diverged_batch(self, loss: float, rows: Tensor, scores: Tensor, *, step: int) -> DivergedError:
+        """Return the error of a batch: with the rows of infinite or NaN scores, or all rows if only the loss is bad."""
+        bad = nonfinite_rows(scores)
+        if bad:
+            return DivergedError("the scores are not finite", step=step, rows=rows[bad].tolist(), lr=self.lr)
+        return DivergedError(f"the loss is {loss}", step=step, rows=rows.tolist(), lr=self.lr)
+
 
 class RunState:
     """One run of one model on this process."""
@@ -149,6 +167,7 @@ class RunState:
         self.fabric = fabric or launch_runtime(run, directory)
         self.device: torch.device = self.fabric.device
         self.rank, self.world_size = self.fabric.global_rank, self.fabric.world_size
+        self.check_every = _CHECK_EVERY.get(self.device.type, 16)
         self.device_labels = self.labels.to(self.device)
         labels, weights = (self.labels, self.valid_labels), (self.weight, self.valid_weight)
         self.fingerprint = data_fingerprint(data, labels, weights)
@@ -233,18 +252,33 @@ class RunState:
             self.wait_for_writer()
             raise Terminated
 
+    def check_losses(self, state: StageState, *, step: int) -> None:
+        """Raise for the first loss since the last check, up to that of `step`, that is not finite.
+
+        Raises:
+            DivergedError: There is one.
+        """
+        losses = state.seen.losses[-self.check_every :]
+        if not losses or (len(losses) == 1 and math.isfinite(losses[0].item())):
+            return
+        for back, value in zip(range(len(losses), 0, -1), torch.stack(losses).tolist(), strict=True):
+            if not math.isfinite(value):
+                rows, scores = state.seen.batch(len(state.seen.losses) - back)
+                raise state.diverged_batch(value, rows, scores, step=step + 1 - back)
+
     def save(self, state: StageState) -> None:
         """Encode a checkpoint of the current state and pass it to the writer, after the previous one is written.
 
         Training waits for the encoding only; the writer's thread brings the bytes to the disk.
 
         Raises:
-            DivergedError: The weights are not finite; the last checkpoint is not replaced.
+            DivergedError: A loss or the weights are not finite; the last checkpoint is not replaced.
             NotWrittenError: The previous checkpoint could not be written.
             CheckpointError: The state of the model, the loss or the optimiser is not made of tensors and numbers.
         """
         self.wait_for_writer()
         started = time.monotonic()
+        self.check_losses(state, step=self.step)
         weights = model_tensors(self.model)
         if not all_finite(weights.values()):
             rows = state.seen.rows[-1].tolist() if state.seen.rows else []
