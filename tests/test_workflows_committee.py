@@ -383,6 +383,6 @@ def test_other_groups_or_times_are_not_resumed(column, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         train_job(job(range(200)), out=tmp_path / "r")
     monkeypatch.setattr(committee_training, "save_result", save_result)
-    with pytest.raises(ValueError, match="other rows, groups or times"):
+    with pytest.raises(ValueError, match=f"was of other {column}s: their fingerprint differs"):
         train_job(job(range(199, -1, -1)), out=tmp_path / "r", resume=True)
     train_job(job(range(200)), out=tmp_path / "r", resume=True)

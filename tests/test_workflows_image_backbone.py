@@ -349,6 +349,19 @@ class TestFrozen:
             load_model(tmp_path / "r").score(images / "t.csv"), result.model.score(images / "t.csv")
         )
 
+    def test_another_file_of_weights_is_named_and_changes_nothing(self, image_committee, weights, tmp_path, capsys):
+        own = shutil.copy(weights, tmp_path / "own.pth")
+        files = [image_committee[0], "--target", "target", "--pretrained", own, "--frozen", "--member", "linear_ce"]
+        data = [*files, "--quiet", "--no-report", "--out", tmp_path / "r"]
+        assert run("train", *data) == 0
+        before = {path: path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file()}
+        torch.save(resnet18(1000).state_dict(), own)
+        capsys.readouterr()
+        assert run("train", *data, "--resume") == 1
+        message = f"the training in {tmp_path / 'r'} was of other weights (--pretrained {own}): their fingerprint"
+        assert message in " ".join(capsys.readouterr().err.split())
+        assert {path: path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file()} == before
+
     @pytest.mark.slow
     def test_an_interrupted_training_continues(self, image_committee, weights, embedded, tmp_path, monkeypatch):
         from apmax.workflows import committee_training
@@ -361,7 +374,7 @@ class TestFrozen:
         monkeypatch.setattr(committee_training, "save_result", save_result)
         kept = weights.read_bytes()
         torch.save(resnet18(1000).state_dict(), weights)
-        with pytest.raises(ValueError, match="its network of other weights"):
+        with pytest.raises(ValueError, match=r"was of other weights \(pretrained="):
             train_job(table, out=tmp_path / "r", resume=True)
         weights.write_bytes(kept)
         again = train_job(table, out=tmp_path / "r", resume=True)

@@ -74,7 +74,7 @@ def train_committee(
     weights = None
     if job.committee.frozen:
         prepared, weights = _with_embeddings(prepared, job.committee, notify)
-    fingerprint = _fingerprint(prepared, _first_weights(job.committee) if weights is None else weights)
+    fingerprint = _fingerprint(prepared, job.committee, weights)
     if before is None:
         plan = _make_plan(job, prepared)
     else:
@@ -86,7 +86,7 @@ def train_committee(
     if notify is not None:
         notify([*prepared.facts, *networks, *plan_lines(plan)], prepared.warnings)
     if before is None:
-        content = json.dumps({"plan": plan.to_table(), "data": fingerprint}, indent=1) + "\n"
+        content = json.dumps({"plan": plan.to_table(), "data": " ".join(fingerprint.values())}, indent=1) + "\n"
         save_job(folder, job, prepared.encoder, prepared.targets, plan=content.encode(), backbone=weights)
         if prepared.unreadable:
             write_table(folder / "unreadable.csv", unreadable_table(prepared.unreadable))
@@ -377,7 +377,7 @@ def _read_plan(table: Any, job: CommitteeJob) -> CommitteePlan:
     return CommitteePlan.from_table(table, kind=job.committee.member_kind(job.data.kind))
 
 
-def _check_same_job(folder: Path, before: _Started, job: CommitteeJob, fingerprint: str) -> None:
+def _check_same_job(folder: Path, before: _Started, job: CommitteeJob, fingerprint: Mapping[str, str]) -> None:
     """Raise if the earlier training in a folder is of other settings or other rows."""
     settings = (
         "target",
@@ -406,27 +406,38 @@ def _check_same_job(folder: Path, before: _Started, job: CommitteeJob, fingerpri
     for name, old, new in compared:
         if old != new:
             raise ValueError(f"{name} was {old} in {folder} and is {new} now: resume with the same")
-    if before.fingerprint != fingerprint:
-        given = job.committee.frozen or job.committee.pretrained is not None
-        what = "other rows, groups or times" + (", or its network of other weights" if given else "")
+    earlier = before.fingerprint.split()
+    # Of another number where an earlier version compared less: anything may differ.
+    same_parts = len(earlier) == len(fingerprint)
+    others = [
+        f"other {name}"
+        for number, (name, part) in enumerate(fingerprint.items())
+        if not same_parts or part != earlier[number]
+    ]
+    if others:
+        what = (" and " if same_parts else " or ").join(others)
         raise ValueError(f"the training in {folder} was of {what}: their fingerprint differs; resume with the same")
 
 
-def _first_weights(config: CommitteeConfig) -> bytes | None:
-    """Return the file of weights that the networks begin with; None without one."""
-    return None if config.pretrained is None else Path(config.pretrained).read_bytes()
+def _fingerprint(prepared: CommitteeRows, config: CommitteeConfig, frozen: bytes | None) -> dict[str, str]:
+    """Return SHA-256 by what the fits depend on: the training rows, what decides the folds, a network's given weights.
 
-
-def _fingerprint(prepared: CommitteeRows, network: bytes | None) -> str:
-    """Return a SHA-256 of inputs, labels and weights of the training rows, and of what else the fits depend on.
-
-    These are the groups and times that decide the folds, and a network's given weights.
+    Args:
+        prepared: The rows: their inputs, labels and weights, groups and times.
+        config: The committee, which may name a file of weights.
+        frozen: The weights of a frozen network.
     """
     rows = prepared.rows
     dataset = next(encode_rows(prepared.encoder, rows.table)).dataset if rows.dataset is None else rows.dataset
     labels, weight = torch.tensor(rows.labels), torch.tensor(prepared.sample_weight)
-    digest = data_fingerprint(Data(dataset), (labels, None), (weight, None))
     groups = None if prepared.groups is None else np.unique(prepared.groups, return_inverse=True)[1].ravel()
-    more = [array.tobytes() for array in (groups, prepared.times) if array is not None]
-    more += [] if network is None else [network]
-    return " ".join([digest, *(hashlib.sha256(each).hexdigest() for each in more)])
+    contents: dict[str, bytes | None] = {
+        "groups": None if groups is None else groups.tobytes(),
+        "times": None if prepared.times is None else prepared.times.tobytes(),
+    }
+    if config.pretrained is not None:
+        contents[f"weights (pretrained={config.pretrained!r})"] = frozen or Path(config.pretrained).read_bytes()
+    else:
+        contents["weights of the network"] = frozen
+    digests = {name: hashlib.sha256(each).hexdigest() for name, each in contents.items() if each is not None}
+    return {"rows": data_fingerprint(Data(dataset), (labels, None), (weight, None)), **digests}
