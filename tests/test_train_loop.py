@@ -296,6 +296,39 @@ def test_non_finite_weights_are_never_checkpointed(tmp_path):
     assert not (tmp_path / "checkpoint.pt").exists()
 
 
+class Masked(nn.Module):
+    """A network with attention to all features but the last, whose mask is infinite on purpose."""
+
+    def __init__(self, *, as_parameter=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.attention, self.last = nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, 1)
+        mask = torch.tensor([0.0] * (FEATURES - 1) + [-math.inf])
+        if as_parameter:
+            self.mask = nn.Parameter(mask, requires_grad=False)
+        else:
+            self.register_buffer("mask", mask)
+
+    def forward(self, inputs):
+        return self.last(inputs * (self.attention(inputs) + self.mask).softmax(1))
+
+
+@pytest.mark.parametrize("ema", [None, 0.9])
+@pytest.mark.parametrize("as_parameter", [False, True])
+def test_a_mask_of_infinity_is_checkpointed_averaged_and_resumed(as_parameter, ema, tmp_path):
+    stage = Stage(epochs=2, ema=ema, sampler=Sampler(batch_size=64))
+    run = run_of(stage, checkpoints=Checkpoints(every_steps=1))
+    model = Masked(as_parameter=as_parameter)
+    for record in epochs(model, (TRAIN, VALID), run, directory=tmp_path):
+        assert math.isfinite(record.valid.ap)
+        break
+    resumed, alone = Masked(as_parameter=as_parameter), Masked(as_parameter=as_parameter)
+    train(resumed, run, directory=tmp_path, resume=True)
+    train(alone, run)
+    assert same(weights(resumed), weights(alone))
+    assert resumed.mask.tolist() == [0.0] * (FEATURES - 1) + [-math.inf]
+
+
 TASKS = TensorDataset(TRAIN.tensors[0], TRAIN.tensors[1][:, None].repeat(1, 2))
 MINED = Sampler(name="mined", batch_size=32, num_pos=4)
 

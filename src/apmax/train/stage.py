@@ -21,7 +21,6 @@ from apmax.optim.eager_steps import eager
 from apmax.samplers import MinedBatchSampler, MultiTaskBatchSampler, PositiveBatchSampler
 from apmax.train.config import MINING_DEFAULTS, Optimizer, Sampler, Schedule, Stage
 from apmax.train.data import BatchSampler, ShuffledBatches, has_positive, load_batches
-from apmax.train.errors import DivergedError
 from apmax.train.randomness import mix_seed, seed_torch
 from apmax.train.records import EpochMetrics, Record, compute_metrics, latest_scores
 from apmax.train.scoring import (
@@ -36,7 +35,6 @@ from apmax.train.selection import Candidate
 from apmax.train.state import GradientState, RunState, SeenBatches, StageState
 from apmax.train.weights import (
     WeightAverage,
-    all_finite,
     copy_weights,
     find_frozen,
     find_reset,
@@ -316,10 +314,8 @@ def _finish_epoch(
         DivergedError: The losses, the weights or the scores of a split are not finite.
     """
     run_state.check_losses(state, step=run_state.step)
-    # The losses are those before the last step. Parameters alone: a buffer may be infinite on purpose, as a mask.
-    if not all_finite(parameter for parameter in run_state.model.parameters() if parameter.requires_grad):
-        last = state.seen.rows[-1].tolist()
-        raise DivergedError("the weights are not finite", step=run_state.step, rows=last, lr=state.lr)
+    # The losses are those before the last step.
+    run_state.check_weights(state)
     seen = state.seen.joined()
     with gradient.average.applied() if gradient.average is not None else nullcontext():
         valid = _evaluate_split(run_state, state, gradient.module, "valid")

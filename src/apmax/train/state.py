@@ -266,23 +266,30 @@ class RunState:
                 rows, scores = state.seen.batch(len(state.seen.losses) - back)
                 raise state.diverged_batch(value, rows, scores, step=step + 1 - back)
 
+    def check_weights(self, state: StageState) -> None:
+        """Raise if a parameter that is trained is not finite; buffers and fixed ones may be, on purpose, as a mask.
+
+        Raises:
+            DivergedError: One is not.
+        """
+        if not all_finite(parameter for parameter in self.model.parameters() if parameter.requires_grad):
+            rows = state.seen.rows[-1].tolist() if state.seen.rows else []
+            raise DivergedError("the weights are not finite", step=self.step, rows=rows, lr=state.lr)
+
     def save(self, state: StageState) -> None:
         """Encode a checkpoint of the current state and pass it to the writer, after the previous one is written.
 
         Training waits for the encoding only; the writer's thread brings the bytes to the disk.
 
         Raises:
-            DivergedError: A loss or the weights are not finite; the last checkpoint is not replaced.
+            DivergedError: A loss or trained weights are not finite; the last checkpoint is not replaced.
             NotWrittenError: The previous checkpoint could not be written.
             CheckpointError: The state of the model, the loss or the optimiser is not made of tensors and numbers.
         """
         self.wait_for_writer()
         started = time.monotonic()
         self.check_losses(state, step=self.step)
-        weights = model_tensors(self.model)
-        if not all_finite(weights.values()):
-            rows = state.seen.rows[-1].tolist() if state.seen.rows else []
-            raise DivergedError("the weights are not finite", step=self.step, rows=rows, lr=state.lr)
+        self.check_weights(state)
         seen = {n: v if n == "losses" else self.gather(v) for n, v in state.seen.joined().items()}
         if self.writer is not None:
             content = {
@@ -296,7 +303,7 @@ class RunState:
                 "selection": state.selection.state_dict(),
                 "seen": seen,
                 "records": "\n".join(self.record_lines),
-                "model": weights,
+                "model": model_tensors(self.model),
                 **({} if state.gradient is None else state.gradient.state_dict()),
             }
             self.writer.submit(encode_checkpoint(content))

@@ -45,11 +45,11 @@ def all_finite(values: Iterable[Tensor]) -> bool:
 
 
 class WeightAverage:
-    """The exponential moving average `a ← d·a + (1 − d)·w` of all floating-point weights and buffers of `model`.
+    """The exponential moving average `a ← d·a + (1 − d)·w` of floating-point weights and buffers of `model`.
 
     d = min(decay, (1 + t)/(10 + t)) at step t, so that a short stage is not dominated by its initial weights. Buffers
     are averaged too: averaged weights with the current batch-norm statistics fluctuate from epoch to epoch. Integer
-    buffers (counters) are not averaged.
+    buffers (counters), and what is not finite at the beginning (masks), are not averaged.
 
     >>> model = nn.Linear(1, 1, bias=False)
     >>> _ = nn.init.zeros_(model.weight)
@@ -63,7 +63,8 @@ class WeightAverage:
 
     def __init__(self, model: nn.Module, *, decay: float) -> None:
         self.decay, self.step = decay, 0
-        self.current = {name: value for name, value in model_tensors(model).items() if value.is_floating_point()}
+        tensors = model_tensors(model).items()
+        self.current = {name: value for name, value in tensors if value.is_floating_point() and all_finite([value])}
         self.mean = {name: value.detach().clone() for name, value in self.current.items()}
 
     @torch.no_grad()
