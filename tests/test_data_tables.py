@@ -13,9 +13,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apmax.data import RobustScale
+from apmax.data import RobustScale, parsing
 from apmax.data.parsing import words
 from apmax.data.tables import EncodingReport, TableEncoder, leaks
+from apmax.data.tables.columns import Number
 from apmax.data.tables.inference import kind_of
 from apmax.models.tables import TABLE_MODELS, OneHot
 
@@ -302,3 +303,53 @@ def test_numbers_and_dates_that_are_declared_categories_are_categories(values):
 def test_large_whole_floats_stay_different_words():
     assert len(set(words(pa.array([1e19, 1e20, 3e25])).to_pylist())) == 3
     assert words(pa.array([2.0, 2.0**62])).to_pylist() == ["2", str(2**62)]
+
+
+class TestDecimalCommas:
+    def test_a_value_has_a_decimal_comma_a_point_or_none_and_thousands_are_not_guessed(self):
+        texts = ["3,14", "-,5", " 2,5e3", "7", "1.5", "", "?", "1.234,56", "1,2,3", "3,", "x"]
+        values, unreadable = parsing.numbers(pa.array(texts), decimal_comma=True)
+        expected = [3.14, -0.5, 2500, 7, 1.5, *[np.nan] * 4, 3, np.nan]
+        np.testing.assert_array_equal(values, expected)
+        assert unreadable == 3
+        assert parsing.numbers(pa.array(["3,14", "7"]))[1] == 1
+
+    @pytest.mark.parametrize(
+        ("texts", "found"),
+        [
+            (["3,14", "7", "", "-0,5"], True),
+            (["3,14", "2.5"], False),
+            (["3,14", "1.234,56"], False),
+            (["1,2,3", "1,2"], False),
+            (["3,14", "many"], False),
+            (["3", "7"], False),
+            (["", "?"], False),
+        ],
+    )
+    def test_a_column_has_them_if_all_values_are_such_numbers_and_one_has_a_comma(self, texts, found):
+        assert parsing.has_decimal_commas(pa.array(texts)) is found
+
+    def test_the_reading_is_saved_and_kept_in_folds(self):
+        table = pa.table({"x": ["0,5", "1,5", "4", "9,25"], "c": ["1,5", "2", "1,5", "2"]})
+        encoder = TableEncoder.fit(table, decimal_comma=["x"])
+        assert [column.kind for column in encoder.columns] == ["number", "category"]
+        restored = TableEncoder.from_table(json.loads(json.dumps(encoder.to_table())))
+        assert restored == encoder
+        points = pa.table({"x": ["0.5", "1.5", "4", "9.25"], "c": table.column("c")})
+        expected = TableEncoder.fit(points)
+        for each in (table, points):
+            assert torch.equal(restored.encode(each), expected.encode(points))
+        whole = restored.refit(table.take([2, 3]))
+        assert whole.columns[0] == Number("x", 6.625, expected.refit(points.take([2, 3])).columns[0].scale, False, True)
+        assert whole.encode(table.take([0]))[0, 0] < 0
+
+    def test_leaks_are_found_by_the_same_reading(self):
+        labels = np.arange(100) < 8
+        table = pa.table({"x": [f"{10 * label},{k % 7}" for k, label in enumerate(labels.tolist())]})
+        encoder = TableEncoder.fit(table, decimal_comma=["x"])
+        assert [leak.by for leak in leaks(encoder, table, labels.astype(np.float32))] == ["value"]
+
+    def test_an_encoder_of_an_earlier_version_reads_points(self):
+        entry = {"kind": "number", "name": "x", "median": 0.0, "scale": 1.0, "indicator": False}
+        encoder = TableEncoder.from_table({"columns": [entry], "left_out": {}})
+        assert not encoder.columns[0].decimal_comma

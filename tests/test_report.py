@@ -23,7 +23,7 @@ from apmax.report.pictures import atom_effects, draw_molecule, draw_thumbnail, m
 from apmax.train import EpochMetrics, Record
 from apmax.workflows import load_model, load_scored_rows
 from commands import run
-from small_files import client_rows, write_csv
+from small_files import client_rows, write_csv, write_csv_with_commas
 
 
 @pytest.fixture(scope="module")
@@ -291,6 +291,13 @@ def test_the_blend_of_one_member_is_not_listed(quick_folder):
     (target,) = load_report(quick_folder / "run" / "report.json").targets
     assert [each.name for each in target.leaderboard] == ["gbdt"]
     assert "blend" not in target.leaderboard_note
+
+
+def test_subgroups_of_numbers_with_decimal_commas_are_quarters(tmp_path):
+    file = write_csv_with_commas(tmp_path / "a.csv", client_rows(300))
+    assert run("train", file, "--target", "bought", "--effort", "quick", "--quiet", "--out", tmp_path / "r") == 0
+    (table,) = report_folder(tmp_path / "r", by=["age"]).targets[0].subgroups
+    assert len(table.each) == 4
 
 
 def test_content_is_strict_json(client_folder, client_report):

@@ -17,6 +17,7 @@ from apmax.workflows import (
     CommitteeJob,
     JobPlan,
     Overrides,
+    RowReport,
     evaluate_source,
     load_model,
     load_scored_rows,
@@ -25,7 +26,7 @@ from apmax.workflows import (
 )
 from apmax.workflows.job import job_from_table, job_to_table
 from commands import interrupted_after, run
-from small_files import client_rows, read_csv, write_csv, write_xy
+from small_files import client_rows, read_csv, write_csv, write_csv_with_commas, write_xy
 
 MEMBERS = ["gbdt", "linear", "linear_ce"]
 
@@ -344,6 +345,54 @@ def test_rows_of_the_training_file_are_no_evidence_and_a_warning_says_so(tmp_pat
     job["data"]["test"] = other
     train_job(job, out=tmp_path / "s", notify=lambda _, lines: warnings.extend(lines))
     assert len(warnings) == 1
+
+
+@pytest.mark.parametrize("kind", [{"committee": {"members": ["linear_ce", "gbdt"]}}, {"model": {"name": "linear"}}])
+def test_decimal_commas_are_read_as_numbers_in_training_and_prediction(kind, tmp_path):
+    rows, new = client_rows(300), client_rows(60, seed=1)
+    notes = []
+    commas = write_csv_with_commas(tmp_path / "commas.csv", rows)
+    trained = train_job(
+        {"data": {"train": commas, "target": "bought"}, **kind},
+        out=tmp_path / "r",
+        notify=lambda *lines: notes.extend(lines[0] + lines[1]),
+    )
+    assert "numbers with a decimal comma: 'age', 'income'" in notes
+    assert not any("which are not read as numbers" in line for line in notes)
+    points = {"data": {"train": write_csv(tmp_path / "points.csv", rows), "target": "bought"}, **kind}
+    expected = train_job(points, out=tmp_path / "s").model.score(write_csv(tmp_path / "new.csv", new))
+    model = load_model(tmp_path / "r")
+    for file in (write_csv_with_commas(tmp_path / "new;.csv", new), tmp_path / "new.csv"):
+        np.testing.assert_array_equal(model.score(file), expected)
+    whole = [{**row, "age": row["age"].partition(".")[0], "income": "140"} for row in new]
+    report = RowReport()
+    reader, source = model.open(write_csv_with_commas(tmp_path / "whole.csv", whole))
+    np.testing.assert_array_equal(
+        reader.score_table(source.read(), report), model.score(write_csv(tmp_path / "w.csv", whole))
+    )
+    assert report.lines() == []
+    assert trained.model.job.data.decimal_comma == ("age", "income")
+
+
+def test_points_and_commas_in_one_value_are_not_read_as_numbers(tmp_path):
+    rows = [{**row, "income": f"1.{k % 900 + 100},{k % 90 + 10}"} for k, row in enumerate(client_rows(200))]
+    notes = []
+    job = {
+        "data": {"train": write_csv_with_commas(tmp_path / "a.csv", rows, ("age",)), "target": "bought"},
+        "committee": {"members": ["linear_ce"]},
+    }
+    train_job(job, out=tmp_path / "r", notify=lambda *lines: notes.extend(lines[0] + lines[1]))
+    assert "numbers with a decimal comma: 'age'" in notes
+    assert any(line.startswith("left out: ") and "'income'" in line for line in notes)
+
+
+@pytest.mark.parametrize("role", ["number", "category"])
+def test_a_declared_type_decides_about_decimal_commas(role, tmp_path):
+    rows = [{**row, "code": "none yet" if k == 3 else f"{k % 5},5"} for k, row in enumerate(client_rows(200))]
+    file = write_csv_with_commas(tmp_path / "a.csv", rows)
+    job = {"data": {"train": file, "target": "bought", "columns": {"code": role}}, "committee": {"members": ["gbdt"]}}
+    found = train_job(job, out=tmp_path / "r").model.encoder.summary()
+    assert "code" in found[role]
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def test_no_configuration_carries_a_field_of_another_type():
     common = {each.name for each in dataclasses.fields(DataConfig)}
     own = [{each.name for each in dataclasses.fields(kind.config_class)} - common for kind in DATA_TYPES.values()]
     assert [sorted(fields) for fields in own] == [
-        ["columns"],
+        ["columns", "decimal_comma"],
         ["duplicates", "fingerprints", "graphs", "largest_fragment", "levels", "on_error", "smiles"],
         ["augment", "ending", "fit", "mirror", "on_error", "path", "root", "size", "upside_down"],
     ]

@@ -21,6 +21,10 @@ DATE_FORMATS = ("iso", "iso with zone", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/
 """In the order in which they are tried; the first that reads every value is taken."""
 
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(inf|infinity)$"
+_DECIMAL_COMMA = r"^[+-]?(\d+,\d*|,\d+)([eE][+-]?\d+)?$"
+_WHOLE_NUMBER = r"^[+-]?\d+$"
+_FIRST_WORDS = 20
+"""Words that are inspected before all: most columns are neither dates nor have decimal commas."""
 
 
 def is_text(column: Any) -> bool:
@@ -66,14 +70,18 @@ def words(column: Any) -> Any:
     return pc.if_else(pc.is_in(lower, pa.array(MISSING)), None, text)
 
 
-def numbers(column: Any) -> tuple[Numbers, int]:
+def numbers(column: Any, *, decimal_comma: bool = False) -> tuple[Numbers, int]:
     """Return a column as float64, NaN where missing or infinite, and how many values were not numbers at all.
+
+    Args:
+        column: The column.
+        decimal_comma: Read "2,5" as 2.5, too; "1.000,5" remains unreadable.
 
     >>> values, unreadable = numbers(pa.array(["1", " 2.5", "?", "many"]))
     >>> values.tolist(), unreadable
     ([1.0, 2.5, nan, nan], 1)
     """
-    array, unreadable = flatten_column(column), 0
+    array, unreadable = decimal_points(column) if decimal_comma else flatten_column(column), 0
     if is_text(array):
         try:
             array = pc.cast(array, pa.float64())
@@ -87,6 +95,38 @@ def numbers(column: Any) -> tuple[Numbers, int]:
     values = pc.cast(array, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     finite = np.isfinite(values)
     return (values if finite.all() else np.where(finite, values, np.nan)), unreadable
+
+
+def decimal_points(column: Any) -> Any:
+    """Return a column as one array whose decimal commas are points; other values, and other types, remain.
+
+    >>> decimal_points(pa.array(["2,5", "1.5", "1.000,5"])).to_pylist()
+    ['2.5', '1.5', '1.000,5']
+    """
+    array = flatten_column(column)
+    if not is_text(array):
+        return array
+    text = words(array)
+    return pc.if_else(
+        pc.match_substring_regex(text, _DECIMAL_COMMA), pc.replace_substring(text, pattern=",", replacement="."), text
+    )
+
+
+def has_decimal_commas(column: Any, *, every: bool = True) -> bool:
+    """Return whether a column has numbers with a decimal comma and, unless `every` is False, only such and whole ones.
+
+    >>> has_decimal_commas(pa.array(["2,5", "3", ""])), has_decimal_commas(pa.array(["2,5", "1.5"]))
+    (True, False)
+    """
+    if not is_text(column):
+        return False
+    text = pc.drop_null(words(column))
+    if every:
+        pattern = f"{_DECIMAL_COMMA}|{_WHOLE_NUMBER}"
+        for part in (text[:_FIRST_WORDS], text):
+            if not pc.all(pc.match_substring_regex(part, pattern)).as_py():
+                return False
+    return bool(pc.any(pc.match_substring_regex(text, _DECIMAL_COMMA)).as_py())
 
 
 def seconds(column: Any, form: str) -> tuple[Numbers, int]:
@@ -145,8 +185,8 @@ def date_format(text: Any) -> str | None:
     """
     distinct = pc.drop_null(pc.unique(text))
     for form in DATE_FORMATS:
-        # A few first: most columns are not dates.
-        if len(distinct) and all(_moments(part, form).null_count == 0 for part in (distinct[:20], distinct)):
+        parts = (distinct[:_FIRST_WORDS], distinct)
+        if len(distinct) and all(_moments(part, form).null_count == 0 for part in parts):
             return form
     return None
 

@@ -209,7 +209,7 @@ def _report_target(
         leaderboard_note=_leaderboard_note(leaderboard),
         importance=importance,
         examples=() if examples is None else _example_tables(reader, examples, number, first),
-        subgroups=tuple(_subgroups(name, part) for name in by if (part := _first_with(name, own)) is not None),
+        subgroups=tuple(_subgroups(model, name, part) for name in by if (part := _first_with(name, own)) is not None),
     )
 
 
@@ -251,12 +251,13 @@ def _leaderboard_note(leaderboard: Leaderboard | None) -> str:
     return _BLEND_NOTE if leaderboard.has_blend else _INTERVAL_NOTE
 
 
-def _subgroups(name: str, part: ScoredRows) -> SubgroupTable:
+def _subgroups(model: SavedModel, name: str, part: ScoredRows) -> SubgroupTable:
     column = part.table.column(name)
     words = parsing.words(column).to_pylist()
     values: list[Any] = words
     if len(set(words)) > MOST_SUBGROUPS:
-        numbers, unreadable = parsing.numbers(column)
+        commas = name in getattr(model.job.data, "decimal_comma", ())
+        numbers, unreadable = parsing.numbers(column, decimal_comma=commas)
         if not unreadable:
             values = [None if math.isnan(value) else float(value) for value in numbers]
     return subgroup_table(name, values, part.part, part.scores, part.labels, part.sample_weight)

@@ -389,6 +389,7 @@ def _check_same_job(folder: Path, before: _Started, job: CommitteeJob, fingerpri
         "share",
         "test_share",
         "columns",
+        "decimal_comma",
         "duplicates",
         "augment",
         "mirror",

@@ -78,29 +78,37 @@ class EncodingReport:
 
 @dataclass(frozen=True)
 class Number:
-    """A column of numbers: scaled, with an indicator of its own where training had missing values."""
+    """A column of numbers: scaled, with an indicator of its own where training had missing values.
+
+    Where training had decimal commas, numbers are read with them and with points in every file.
+    """
 
     kind: ClassVar[str] = "number"
     name: str
     median: float
     scale: float
     indicator: bool
+    decimal_comma: bool = False
 
     @staticmethod
-    def fit(name: str, column: Any) -> Number:
+    def fit(name: str, column: Any, *, decimal_comma: bool = False) -> Number:
         """Learn median, scale and whether values are missing."""
-        values, _ = parsing.numbers(column)
+        values, _ = parsing.numbers(column, decimal_comma=decimal_comma)
         known = ~np.isnan(values)
         scale = RobustScale.fit(values[known])
-        return Number(name, scale.median, scale.scale, indicator=not known.all())
+        return Number(name, scale.median, scale.scale, indicator=not known.all(), decimal_comma=decimal_comma)
 
     def refit(self, column: Any) -> Number:
-        """Return this column fitted to other rows."""
-        return Number.fit(self.name, column)
+        """Return this column fitted to other rows, which need not tell how it is written."""
+        return Number.fit(self.name, column, decimal_comma=self.decimal_comma)
+
+    def read(self, column: Any) -> tuple[Numbers, int]:
+        """Return the numbers, NaN where missing, and how many values were not numbers."""
+        return parsing.numbers(column, decimal_comma=self.decimal_comma)
 
     def encode(self, column: Any, report: EncodingReport) -> list[Numbers]:
         """Return the scaled numbers and, where training had missing values, 1 for missing."""
-        values, unreadable = parsing.numbers(column)
+        values, unreadable = self.read(column)
         report.add_unreadable(self.name, unreadable)
         scaled = RobustScale(self.median, self.scale)(values)
         return [scaled, np.isnan(values).astype(float)] if self.indicator else [scaled]

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from apmax import extras
+from apmax.data.parsing import decimal_points
 from apmax.data.reading import list_names
-from apmax.data.tables.columns import KINDS, Column, EncodingReport, read_column, write_column
+from apmax.data.tables.columns import KINDS, Column, EncodingReport, Number, read_column, write_column
 from apmax.data.tables.inference import ALL_MISSING, DROP, column_role, lack_of_values
 
 pa = extras.load("pyarrow", "tables")
@@ -45,13 +46,20 @@ class TableEncoder:
     left_out: Mapping[str, str]
 
     @staticmethod
-    def fit(table: Any, *, roles: Mapping[str, str] | None = None, without: Iterable[str] = ()) -> TableEncoder:
+    def fit(
+        table: Any,
+        *,
+        roles: Mapping[str, str] | None = None,
+        without: Iterable[str] = (),
+        decimal_comma: Iterable[str] = (),
+    ) -> TableEncoder:
         """Fit an encoder to the rows of a `pyarrow.Table`.
 
         Args:
             table: Training rows.
             roles: The kind of some columns by name: number, category, date or drop. The others are inferred.
             without: Columns that are not features: the target, the group.
+            decimal_comma: Columns of numbers with a decimal comma, such as "2,5".
 
         Raises:
             ValueError: A role for a missing column, an unknown role, or no column left.
@@ -60,19 +68,22 @@ class TableEncoder:
         for name in roles:
             if name not in table.column_names:
                 raise ValueError(f"there is no column {name!r}; the columns are {list_names(table.column_names)}")
-        excluded = set(without)
+        excluded, commas = set(without), set(decimal_comma)
         columns: list[Column] = []
         left_out: dict[str, str] = {}
         for name in table.column_names:
             if name in excluded:
                 continue
             column = table.column(name)
-            kind, reason = column_role(name, column, roles)
+            kind, reason = column_role(name, decimal_points(column) if name in commas else column, roles)
             if kind == DROP:
                 left_out[name] = reason
-            else:
-                with _named_column(name):
-                    columns.append(KINDS[kind].fit(name, column))
+                continue
+            with _named_column(name):
+                number = kind == Number.kind and name in commas
+                columns.append(
+                    Number.fit(name, column, decimal_comma=True) if number else KINDS[kind].fit(name, column)
+                )
         return TableEncoder._of(columns, left_out)
 
     @staticmethod

@@ -9,7 +9,7 @@ import numpy as np
 
 from apmax import extras, validation
 from apmax.data import parsing
-from apmax.data.tables.columns import KINDS, MANY, Column
+from apmax.data.tables.columns import KINDS, MANY, Column, Number
 
 pa, pc = extras.load("pyarrow", "tables"), extras.load("pyarrow.compute", "tables")
 
@@ -77,8 +77,8 @@ def column_role(name: str, column: Any, roles: Mapping[str, str]) -> tuple[str, 
 
 def lack_of_values(fitted: Column, column: Any) -> str:
     """Return why the rows of a column say nothing, or an empty text: all are missing or the same."""
-    if fitted.kind == "number":
-        return _lack_of_numbers(parsing.numbers(column)[0])
+    if isinstance(fitted, Number):
+        return _lack_of_numbers(fitted.read(column)[0])
     return _lack_of_words(parsing.words(column))
 
 

@@ -48,9 +48,7 @@ def leaks(encoder: TableEncoder, table: Any, labels: npt.NDArray[np.float32]) ->
             rates = np.bincount(codes, weights=positive) / np.maximum(np.bincount(codes), 1)
             ranks, missing = rates[codes], None
         else:
-            ranks = (
-                parsing.seconds(values, column.format)[0] if isinstance(column, Date) else parsing.numbers(values)[0]
-            )
+            ranks = parsing.seconds(values, column.format)[0] if isinstance(column, Date) else column.read(values)[0]
             missing = np.isnan(ranks)
         for by, scores in (("value", ranks), ("being missing", missing)):
             if scores is None or (by == "being missing" and not scores.any()):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
 from apmax.committee import TableFeatures
-from apmax.data import Labels, RowSource
+from apmax.data import Labels, RowSource, parsing
 from apmax.data.images import ENDINGS
+from apmax.data.reading import list_names
 from apmax.data.tables import TableEncoder, leaks
 from apmax.models.tables import TABLE_MODELS, build_table_model
 from apmax.train import Stage, table_recipe
@@ -19,11 +20,13 @@ from apmax.workflows.data_types.base import DataConfig, DataType
 from apmax.workflows.data_types.networks import limited_parameters
 from apmax.workflows.data_types.rows import LabelledRows
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 INSPECTED_ROWS = 32
 """Rows of a column that are inspected for names of image files, SMILES and decimal commas."""
 _SMILES = re.compile(r"(?:\[[^\]\s]+\]|Br|Cl|[BCNOPSFIbcnops]|[=#$:/\\.()%+-]|\d)+")
 _SHORTEST_SMILES = 5
-_DECIMAL_COMMA = re.compile(r"[+-]?(?:\d*,\d+|\d+)")
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,15 @@ class TableData(DataConfig):
 
     Args:
         columns: The types of some columns by name: number, category, date or drop. The others are inferred.
+        decimal_comma: Columns of numbers with a decimal comma. Others are found where the training file is a csv whose
+            delimiter is not a comma.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
+    decimal_comma: tuple[str, ...] = ()
 
     kind: ClassVar[str] = "table"
+    _tuples = ("decimal_comma",)
 
 
 class TableType(DataType[TableData]):
@@ -47,12 +54,35 @@ class TableType(DataType[TableData]):
     models = TABLE_MODELS
     threads = 1
 
+    def complete(self, table: Any, source: RowSource) -> Self:
+        """Return the data type with the columns whose numbers have a decimal comma.
+
+        Between commas, "1,234" may have a separator of thousands; between other delimiters it is a decimal comma.
+        """
+        config = self.config
+        if source.delimiter == ",":
+            return self
+        # A declared number may have values that are none, which count as missing.
+        kinds = {name: config.columns.get(name, "") for name in table.column_names if name not in config.not_features}
+        found = [
+            name
+            for name, kind in kinds.items()
+            if kind in ("", "number") and parsing.has_decimal_commas(table.column(name), every=not kind)
+        ]
+        return self.with_fields(decimal_comma=tuple(dict.fromkeys([*config.decimal_comma, *found])))
+
+    def facts(self) -> list[str]:
+        """Return a line about decimal commas, if there are any."""
+        names = self.config.decimal_comma
+        return [f"numbers with a decimal comma: {list_names(names)}"] if names else []
+
     def fit_encoder(self, table: Any, excluded: Sequence[str]) -> TableEncoder:
         """Return the encoder fitted to training rows."""
+        config = self.config
         try:
-            return TableEncoder.fit(table, roles=self.config.columns, without=excluded)
+            return TableEncoder.fit(table, roles=config.columns, without=excluded, decimal_comma=config.decimal_comma)
         except ValueError as error:
-            names = [name for name in table.column_names if name not in excluded]
+            names = [name for name in table.column_names if name not in (*excluded, *config.decimal_comma)]
             raise ValueError("; ".join([str(error), *_unread_columns(table, names)])) from None
 
     @classmethod
@@ -128,15 +158,15 @@ def _unread_columns(table: Any, names: Sequence[str]) -> list[str]:
     """Return what a table does not read: names of image files, SMILES, numbers with a decimal comma."""
     lines = []
     for name in names:
-        values = table.column(name).slice(0, INSPECTED_ROWS).to_pylist()
-        texts = [text for value in values if value is not None and (text := str(value).strip())]
+        column = table.column(name).slice(0, INSPECTED_ROWS)
+        texts = [text for value in column.to_pylist() if value is not None and (text := str(value).strip())]
         if not texts:
             continue
         if all(text.lower().endswith(ENDINGS) for text in texts):
             lines.append(f"column {name!r} names images, which a table does not read: path={name} does")
         elif all(map(_SMILES.fullmatch, texts)) and sum(map(_like_a_molecule, texts)) > len(texts) / 2:
             lines.append(f"column {name!r} looks like SMILES, which a table does not read: smiles={name} does")
-        elif all(map(_DECIMAL_COMMA.fullmatch, texts)) and any("," in text for text in texts):
+        elif parsing.has_decimal_commas(column):
             lines.append(
                 f"column {name!r} looks like numbers with a decimal comma, such as {texts[0]!r}, which are not read as "
                 "numbers: write them with a point"
