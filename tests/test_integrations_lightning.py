@@ -125,6 +125,71 @@ def test_resumed_from_a_checkpoint_of_the_callback_batches_go_on(lightning, make
     assert half + rest == whole
 
 
+@pytest.mark.parametrize("options", [{}, {"limit_train_batches": 4}], ids=["whole", "limited"])
+def test_resumed_within_an_epoch_weights_and_loss_state_are_the_same(options, lightning, make_model, tmp_path):
+    def fit(resume=None):
+        model, seen = make_model(), []
+        model.on_train_batch_start = lambda batch, _: seen.append(batch[2].tolist())
+        callback = lightning.callbacks.ModelCheckpoint(dirpath=tmp_path, every_n_train_steps=1, save_top_k=-1)
+        trainer = lightning.Trainer(
+            max_epochs=3,
+            accelerator="cpu",
+            devices=1,
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            callbacks=[callback] if resume is None else [],
+            enable_checkpointing=resume is None,
+            **options,
+        )
+        trainer.fit(model, ckpt_path=resume)
+        return seen, model.state_dict()
+
+    whole, state = fit()
+    paths = sorted(tmp_path.iterdir(), key=lambda path: int(path.stem.split("=")[-1]))
+    assert len(paths) == len(whole)
+    for step in range(1, len(whole), 3):
+        path = paths[step - 1]
+        rest, resumed = fit(path)
+        assert rest == whole[step:], path.name
+        assert all(torch.equal(value, resumed[name]) for name, value in state.items()), path.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
+def test_resumed_after_validation_within_or_at_the_end_of_an_epoch_batches_go_on(
+    workers, lightning, make_model, tmp_path
+):
+    def fit(resume=None):
+        model, seen = make_model(), []
+        model.train_dataloader = lambda: model.positive_batches(TRAIN, batch_size=32, num_pos=4, num_workers=workers)
+        model.on_train_batch_start = lambda batch, _: seen.append(batch[2].tolist())
+        model.val_dataloader = lambda: torch.utils.data.DataLoader(VALID, batch_size=100)
+        model.validation_step = lambda batch: model.log("score", model.net(batch[0]).mean())
+        callback = lightning.callbacks.ModelCheckpoint(dirpath=tmp_path, monitor="score", save_top_k=-1)
+        trainer = lightning.Trainer(
+            max_epochs=2,
+            accelerator="cpu",
+            devices=1,
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            limit_train_batches=8,
+            val_check_interval=4,
+            callbacks=[callback] if resume is None else [],
+            enable_checkpointing=resume is None,
+        )
+        trainer.fit(model, ckpt_path=resume)
+        return seen
+
+    whole, lengths = fit(), set()
+    for path in list(tmp_path.iterdir()):
+        rest = fit(path)
+        lengths.add(len(rest))
+        assert rest == whole[len(whole) - len(rest) :], path.name
+    assert lengths == {0, 4, 8, 12}
+
+
 def test_set_epoch_of_the_loss_is_called_in_every_epoch(fit_model, tmp_path):
     assert fit_model(3, tmp_path).epochs == [0, 1, 2]
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader
 
 from apmax.data.indexed import Indexed
 from apmax.distributed import Gathered
 from apmax.optim import param_groups
 from apmax.samplers import MultiTaskBatchSampler, PositiveBatchSampler, labels_of
+from apmax.samplers.batches import EpochSampler
 
 if TYPE_CHECKING:
     from apmax.losses import Loss
@@ -24,7 +26,8 @@ class RankingMixin:
 
     As a sub-module the loss is saved in every checkpoint with its state, and moves with the model. The mix-in adds
     what Lightning does not do: it calls `set_epoch` of the loss, gathers the batches of all processes for the loss,
-    and builds a loader whose sampler takes the share of the process and, after a resume, starts at the right epoch.
+    and builds a loader whose sampler takes the share of the process. A run that is resumed, also from a checkpoint
+    within an epoch, goes on with the batch after the last one that was trained on.
     Put it before the base class:
 
         class Model(RankingMixin, lightning.LightningModule):
@@ -52,11 +55,16 @@ class RankingMixin:
     trainer: Any
 
     def on_train_epoch_start(self) -> None:
-        """Call `set_epoch` of the loss."""
+        """Call `set_epoch` of the loss and of the samplers."""
         inherited = getattr(super(), "on_train_epoch_start", None)
         if inherited is not None:
             inherited()
         self.loss.set_epoch(self.current_epoch)
+        # Not left to the samplers: a loader with workers draws from an iterator that Lightning may replace unused.
+        for loader in tree_leaves(self.trainer.train_dataloader):
+            sampler = getattr(loader, "batch_sampler", None)
+            if isinstance(sampler, EpochSampler):
+                sampler.set_epoch(self.trainer.fit_loop.epoch_progress.current.processed)
 
     def ranking_loss(self, scores: Tensor, labels: Tensor, index: Tensor) -> Tensor:
         """Return the loss of the joined batches of all processes; scores have shape (B,), (B, 1) or (B, tasks)."""
@@ -94,9 +102,17 @@ class RankingMixin:
         kind = PositiveBatchSampler if table.ndim == 1 else MultiTaskBatchSampler
         rank, world_size = self.trainer.global_rank, self.trainer.world_size
         sampler = kind(table, batch_size=batch_size, num_pos=num_pos, seed=seed, rank=rank, world_size=world_size)
-        # A resumed run builds its loader once, before the epoch that it continues with; after that the sampler counts
-        # epochs itself. `current_epoch` would be that of the checkpoint, which `ModelCheckpoint` writes before the end
-        # of its epoch.
-        sampler.set_epoch(self.trainer.fit_loop.epoch_progress.current.processed)
+        sampler.set_position(*self._next_batch())
         items = dataset if isinstance(dataset, Indexed) else Indexed(dataset)
         return DataLoader(items, batch_sampler=sampler, num_workers=num_workers, collate_fn=collate_fn)
+
+    def _next_batch(self) -> tuple[int, int]:
+        """Return the epoch and the number of the batch that training goes on with.
+
+        `current_epoch` would be that of the checkpoint, which `ModelCheckpoint` may write before the end of its epoch.
+        """
+        loop = self.trainer.fit_loop
+        epochs, batches = loop.epoch_progress.current, loop.epoch_loop.batch_progress
+        if epochs.started == epochs.processed:
+            return epochs.processed, 0
+        return (epochs.processed + 1, 0) if batches.is_last_batch else (epochs.processed, batches.current.processed)
