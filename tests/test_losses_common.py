@@ -190,6 +190,13 @@ def test_a_row_outside_the_training_set_is_refused(build, row):
         build(LABELS)(SCORES, LABELS[ROWS], rows)
 
 
+def test_rows_of_other_data_are_taken_in_evaluation(build):
+    expected = build(LABELS).eval()(SCORES, LABELS[ROWS])
+    assert build(LABELS).eval()(SCORES, LABELS[ROWS], ROWS + 1000) == expected
+    with pytest.raises(ValueError, match="index must hold"):  # where weights are looked up by them
+        build(LABELS, sample_weight=torch.ones(20)).eval()(SCORES, LABELS[ROWS], ROWS + 1000)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 @pytest.mark.parametrize("sign", [1, -1], ids=["right", "wrong"])
 def test_extreme_logits_give_finite_values_and_gradients(build, sign, dtype):

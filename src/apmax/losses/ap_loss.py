@@ -177,7 +177,7 @@ class APLoss(Loss):
 
     def faults(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
         """Return a scalar that is 0 if the batch is valid and its labels are those of its training rows."""
-        fault = super().faults(scores, labels, self._rows_in_use(index))
+        fault = super().faults(scores, labels, index)
         if self.training and index is not None:
             fault = fault + self._differ(labels, index).sum()
         if self.training and self.num_pos is not None:
@@ -187,7 +187,7 @@ class APLoss(Loss):
 
     def explain(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> None:
         """Raise the `ValueError` that describes an invalid batch."""
-        super().explain(scores, labels, self._rows_in_use(index))
+        super().explain(scores, labels, index)
         if not self.training:
             return
         count = int((labels == 1).sum(0).max())
@@ -380,10 +380,6 @@ class APLoss(Loss):
         """Return (..., B): whether a batch label is positive and the training label is not, or the other way round."""
         memory = self.memory
         return memory.holds(*memory.find(index)) != (labels if labels.ndim == 1 else labels.mT == 1)
-
-    def _rows_in_use(self, index: Tensor | None) -> Tensor | None:
-        """Return the rows if anything is looked up by them: evaluation may be of other data."""
-        return index if self.training or self.row_weight is not None else None
 
     def _without_positives(self, batch: Batch) -> Tensor:
         """Return a zero that back-propagates, with a warning the first time."""

@@ -131,7 +131,7 @@ class Loss(nn.Module, ABC):
     def check(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> None:
         """Raise `ValueError` for scores, labels or rows that are invalid.
 
-        Scores must be finite and within `score_limit`, labels 0 or 1, rows in the training set.
+        Scores must be finite and within `score_limit`, labels 0 or 1, rows in the training set if they are used.
         """
         self._check_and_measure(scores, labels, index, measure=False)
 
@@ -157,7 +157,7 @@ class Loss(nn.Module, ABC):
         validation.finite(scores)
         validation.within(scores, self.score_limit(scores.dtype))
         validation.binary(labels)
-        if index is not None:
+        if index is not None and self._uses_rows():
             validation.rows(index, self.num_rows)
 
     def faults(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
@@ -169,7 +169,7 @@ class Loss(nn.Module, ABC):
         limit = self.score_limit(scores.dtype)
         if limit < math.inf:
             fault = fault + (scores.abs() > limit).count_nonzero()
-        if index is not None:
+        if index is not None and self._uses_rows():
             fault = fault + (index.clamp(0, self.num_rows - 1) != index).sum()
         return fault
 
@@ -185,6 +185,10 @@ class Loss(nn.Module, ABC):
         positive = batch.positive * (share / one_if_zero(batch.positive.sum(-1, keepdim=True)))
         negative = batch.negative * ((1 - share) / one_if_zero(batch.negative.sum(-1, keepdim=True)))
         return positive + negative
+
+    def _uses_rows(self) -> bool:
+        """Return whether anything is looked up by row: evaluation may be of other data."""
+        return self.training or self.row_weight is not None
 
     def _check_shapes(self, scores: Tensor, index: Tensor | None, sample_weight: Tensor | None) -> None:
         tasks = scores.shape[1] if scores.ndim == 2 else None
