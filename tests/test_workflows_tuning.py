@@ -143,12 +143,12 @@ def test_result_of_a_study_is_not_read_with_other_values():
         search_result(study, {"lr": (0.1,)})
 
 
-def drawn(data, file, trials, monkeypatch, **options):
+def drawn(data, file, trials, monkeypatch, seed=0):
     """Return the choices of a study's trials after a search of so many, none of which is trained."""
     monkeypatch.setattr(tuning, "_validation_ap", lambda *_: 0.5)
-    job = plan_job({"data": {"train": str(data), "target": "y"}})
+    job = plan_job({"data": {"train": str(data), "target": "y"}}, Overrides(seed=seed))
     values = tuple(float(value) for value in np.linspace(1e-3, 1e-1, 100))
-    tuning.run_search(tuning.SearchPlan(job, {"stages.1.lr": values}, file, trials), **options)
+    tuning.run_search(tuning.SearchPlan(job, {"stages.1.lr": values}, file, trials))
     return [trial.params["stages.1.lr"] for trial in open_study(file).trials]
 
 
@@ -162,12 +162,22 @@ def test_resumed_search_draws_other_values_than_before(data, tmp_path, monkeypat
     assert drawn(data, tmp_path / "b.db", 6, monkeypatch) == resumed
 
 
-def test_process_that_starts_after_the_first_trials_of_a_new_search_has_the_seed_of_its_number(
-    data, tmp_path, monkeypatch
-):
-    alone = drawn(data, tmp_path / "a.db", 3, monkeypatch, worker=1)
-    drawn(data, tmp_path / "b.db", 1, monkeypatch)
-    assert drawn(data, tmp_path / "b.db", 4, monkeypatch, worker=1, earlier=0)[1:] == alone
+def test_searches_that_begin_at_the_same_moment_draw_different_values(data, tmp_path, monkeypatch):
+    claim, file = tuning.claim_space, tmp_path / "a.db"
+
+    def claim_while_another_joins(study, space):
+        claim(study, space)
+        monkeypatch.setattr(tuning, "claim_space", claim)
+        drawn(data, file, 3, monkeypatch)
+
+    monkeypatch.setattr(tuning, "claim_space", claim_while_another_joins)
+    joined = drawn(data, file, 6, monkeypatch)
+    assert len(set(joined)) > 3
+    assert joined[3:] != joined[:3]
+
+
+def test_search_takes_any_seed_of_a_job(data, tmp_path, monkeypatch):
+    assert len(drawn(data, tmp_path / "a.db", 2, monkeypatch, seed=2**40)) == 2
 
 
 def test_unknown_setting_is_refused_before_anything_is_trained(data, tmp_path, capsys):

@@ -115,27 +115,20 @@ def _run_processes(plan: SearchPlan, prepared: PreparedData, processes: int) -> 
 
     study = tuning.open_study(plan.file)
     tuning.claim_space(study, plan.space)
-    # Counted once: the first process has begun trials of its own before the others start.
-    earlier = len(study.trials)
     context = multiprocessing.get_context("spawn")
-    others = [
-        context.Process(
-            target=tuning.run_search, args=(plan,), kwargs={"worker": number, "earlier": earlier}, daemon=True
-        )
-        for number in range(1, processes)
-    ]
+    others = [context.Process(target=tuning.run_search, args=(plan,), daemon=True) for _ in range(1, processes)]
     for other in others:
         other.start()
     columns = (BarColumn(), MofNCompleteColumn(), "best AP {task.fields[best]}", TimeRemainingColumn())
     with Progress("Searching", *columns, console=_console.output(), transient=True) as progress:
-        bar = progress.add_task("", total=plan.trials, best="–", completed=earlier)
+        bar = progress.add_task("", total=plan.trials, best="–", completed=len(study.trials))
 
         def update(current: Any, _: Any) -> None:
             values = [trial.value for trial in current.get_trials(deepcopy=False) if trial.value is not None]
             finished = sum(trial.state.is_finished() for trial in current.get_trials(deepcopy=False))
             progress.update(bar, completed=finished, best=f"{max(values):.4f}" if values else "–")
 
-        tuning.run_search(plan, prepared, earlier=earlier, callback=update)
+        tuning.run_search(plan, prepared, callback=update)
     for other in others:
         other.join()
         if other.exitcode:

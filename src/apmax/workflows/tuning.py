@@ -138,7 +138,7 @@ class SearchPlan:
             raise ValueError(f"space={{{path!r}: {self.space[path][index]!r}}}: {error}") from None
 
 
-def open_study(file: Path, *, seed: int = 0) -> Any:
+def open_study(file: Path) -> Any:
     """Return the Optuna study in an SQLite file, which is created if it is missing."""
     optuna = extras.load("optuna", "tune")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -149,7 +149,6 @@ def open_study(file: Path, *, seed: int = 0) -> Any:
         study_name=STUDY_NAME,
         direction="maximize",
         load_if_exists=True,
-        sampler=optuna.samplers.TPESampler(seed=seed),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
     )
 
@@ -192,22 +191,15 @@ def _plain(space: SearchSpace) -> dict[str, list[Any]]:
     return plain
 
 
-def run_search(
-    plan: SearchPlan,
-    prepared: PreparedData | None = None,
-    *,
-    worker: int = 0,
-    earlier: int | None = None,
-    callback: Any = None,
-) -> None:
+def run_search(plan: SearchPlan, prepared: PreparedData | None = None, *, callback: Any = None) -> None:
     """Run trials until the study has as many as planned.
+
+    Values are drawn by the seed of the job and the number of the first trial of this process, which no other process
+    has: those that join a study at the same moment draw different ones, and so does a resumed search.
 
     Args:
         plan: The search.
         prepared: Its data, which are read if they are not given.
-        worker: Number of this process, which changes its seed.
-        earlier: Number of trials before this search, which changes the seed: a resumed search does not draw the values
-            of the first one again. By default those that the study has now.
         callback: `callback(study, trial)` is called after each trial.
 
     Raises:
@@ -217,12 +209,16 @@ def run_search(
     if plan.threads is not None:
         torch.set_num_threads(plan.threads)
     data = prepare_data(plan.job.data, seed=plan.job.seed) if prepared is None else prepared
-    if earlier is None:
-        earlier = len(open_study(plan.file).get_trials(deepcopy=False))
-    study = open_study(plan.file, seed=_sampler_seed(plan.job.seed + worker, earlier))
+    study = open_study(plan.file)
     claim_space(study, plan.space)
 
+    seeded = False
+
     def objective(trial: Any) -> float:
+        nonlocal seeded
+        if not seeded:
+            study.sampler = optuna.samplers.TPESampler(seed=_sampler_seed(plan.job.seed, trial.number))
+            seeded = True
         choice = {path: trial.suggest_categorical(path, range(len(values))) for path, values in plan.space.items()}
         return _validation_ap(plan.resolve(data, choice), data, trial)
 
@@ -233,9 +229,11 @@ def run_search(
         study.optimize(objective, timeout=plan.seconds, callbacks=callbacks, catch=(DivergedError,))
 
 
-def _sampler_seed(seed: int, earlier: int) -> int:
-    """Return the seed of a search after some trials: of the first search the seed itself."""
-    return int(np.random.SeedSequence((seed, earlier)).generate_state(1)[0]) if earlier else seed
+def _sampler_seed(seed: int, first: int) -> int:
+    """Return the seed of a process whose first trial has this number: of a new search the job's, if it has 32 bits."""
+    if first == 0 and seed < 2**32:
+        return seed
+    return int(np.random.SeedSequence((seed, first)).generate_state(1)[0])
 
 
 def _validation_ap(job: Job, prepared: PreparedData, trial: Any) -> float:
