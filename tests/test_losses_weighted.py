@@ -86,6 +86,11 @@ def test_options_for_a_loss_that_is_no_term_are_refused():
         WeightedLoss(LABELS, {"ce": 1.0}, options={"focal": {}})
 
 
+def test_weights_of_one_term_alone_are_refused():
+    with pytest.raises(ValueError, match=r"options\['ce'\] must not hold sample_weight.*pass sample_weight="):
+        WeightedLoss(LABELS, {"ap": 1.0, "ce": 1.0}, options={"ce": {"sample_weight": torch.linspace(0.5, 2, 10)}})
+
+
 def test_a_misspelt_option_of_a_term_is_a_type_error():
     with pytest.raises(TypeError, match="focussing"):
         WeightedLoss(LABELS, {"focal": 1.0}, options={"focal": {"focussing": 2.0}})

@@ -28,7 +28,8 @@ class WeightedLoss(Loss):
         validate: See `Loss`.
 
     Raises:
-        ValueError: No terms, a name that is not in `LOSSES`, a weight that is not positive, options for no term.
+        ValueError: No terms, a name that is not in `LOSSES`, a weight that is not positive, options for no term or with
+            a `sample_weight` of their own.
         TypeError: A hyper-parameter that its loss does not have.
 
     >>> import torch
@@ -57,6 +58,11 @@ class WeightedLoss(Loss):
             validation.choice("terms", name, self.table)
         for name in options or {}:
             validation.choice("options", name, terms)
+            if (options or {})[name].get("sample_weight") is not None:
+                raise ValueError(
+                    f"options[{name!r}] must not hold sample_weight: the terms share their rows' weights; "
+                    "pass sample_weight= to WeightedLoss"
+                )
         self.weights = {
             name: validation.interval(f"terms[{name!r}]", weight, 0, closed="neither") for name, weight in terms.items()
         }
