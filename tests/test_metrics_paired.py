@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from apmax.metrics import compare
@@ -28,6 +29,14 @@ def test_interval_is_that_of_the_paired_t_test(cells):
     low, high = stats.ttest_rel(a, b).confidence_interval(0.95)
     assert (got.difference, got.low, got.high) == pytest.approx((np.mean(a - b), low, high), rel=1e-8)
     assert (got.won, got.cells) == ((a > b).sum(), cells)
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor, tuple], ids=["array", "tensor", "tuple"])
+def test_arrays_are_the_same_as_lists(kind):
+    values, base = [0.5, 0.75, 1.0], [0.5, 0.5, 0.5]
+    assert compare(kind(values), kind(base)) == compare(values, base)
+    with pytest.raises(ValueError, match="values and base must be of the same cells"):
+        compare(kind([]), kind([]))
 
 
 def test_one_cell_has_a_difference_and_no_interval():

@@ -38,9 +38,9 @@ def compare(values: Sequence[float], base: Sequence[float]) -> Paired:
     >>> print(f"{result.difference:.2f} in {result.low:.2f} to {result.high:.2f}, {result.won} of {result.cells}")
     0.10 in -0.15 to 0.35, 2 of 3
     """
-    if not values or len(values) != len(base):
+    if not len(values) or len(values) != len(base):
         raise ValueError(f"values and base must be of the same cells, at least one; got {len(values)} and {len(base)}")
-    paired = [own - other for own, other in zip(values, base, strict=True)]
+    paired = [float(own) - float(other) for own, other in zip(values, base, strict=True)]
     cells, won, centre = len(paired), sum(d > 0 for d in paired), mean(paired)
     reach = t_quantile(0.975, cells - 1) * stdev(paired) / math.sqrt(cells) if cells > 1 else math.nan
     equal = sum(d == 0 for d in paired)
