@@ -139,6 +139,7 @@ def test_whole_weights_estimate_as_repeated_rows_and_equal_ones_as_none():
         ({"top": 401}, "top must be at most the number of rows, 400, got 401"),
         ({"cost": (0, 0)}, "cost must be finite and not 0"),
         ({"cost": (1, 2, 3)}, "cost must be two numbers"),
+        ({"cost": 5}, "cost must be two numbers, of a false positive and of a false negative, got 5"),
         ({"top": 5, "budget": 4}, r"budget needs cost=\(FP, FN\)"),
         ({"budget": 4}, r"budget needs cost=\(FP, FN\)"),
         ({"recall": 0.5, "rows": 4}, "rows needs top=K or budget=K"),
@@ -147,12 +148,20 @@ def test_whole_weights_estimate_as_repeated_rows_and_equal_ones_as_none():
         ({"recall": 0.5, "confidence": 1}, "confidence must lie in"),
         ({"precision": 1.0, "guarantee": True}, "guarantee: no threshold has a precision of 1"),
         ({"recall": 0.99, "guarantee": True}, "it takes 299 of them"),
+        ({"recall": 1.0, "guarantee": True}, "no number of them shows it: ask for less"),
     ],
 )
 def test_errors_name_the_argument(options, message):
     scores, labels = sample()
     with pytest.raises(ValueError, match=message):
         choose_threshold(scores, labels, **options)
+
+
+@pytest.mark.parametrize("threshold", [float("nan"), float("inf"), None, "0.5"])
+def test_a_threshold_that_is_no_finite_number_is_refused(threshold):
+    scores, labels = sample()
+    with pytest.raises((TypeError, ValueError), match=r"threshold must (be a number|lie in)"):
+        assess_threshold(scores, labels, threshold)
 
 
 def test_one_class_is_an_error():

@@ -211,11 +211,11 @@ def assess_threshold(
     >>> result.precision.estimate, result.recall.estimate, round(result.recall.bound, 4)
     (0.5, 0.5, 0.0253)
     """
-    validation.finite(validation.tensor(np.array([threshold], np.float64)), "threshold")
+    threshold = validation.interval("threshold", threshold, -math.inf, math.inf, closed="neither")
     cuts = _count(scores, labels, sample_weight, prevalence, confidence)
     costs = None if cost is None else _checked_costs(cost)
     number = int((cuts.thresholds >= threshold).sum()) - 1
-    return cuts.decision(number, "threshold", float(threshold), costs=costs, threshold=float(threshold))
+    return cuts.decision(number, "threshold", threshold, costs=costs, threshold=threshold)
 
 
 @dataclass(frozen=True)
@@ -356,7 +356,7 @@ def _count(scores: Any, labels: Any, sample_weight: Any, prevalence: float | Non
 
 def _checked_costs(cost: Any) -> tuple[float, float]:
     """Return the costs of a false positive and of a false negative."""
-    if isinstance(cost, str) or len(cost) != 2:
+    if isinstance(cost, str) or np.shape(cost) != (2,):
         raise ValueError(f"cost must be two numbers, of a false positive and of a false negative, got {cost!r}")
     costs = tuple(validation.interval("cost", each, 0) for each in cost)
     if not any(costs) or not all(map(math.isfinite, costs)):
@@ -445,10 +445,12 @@ class _Cuts:
         """Return the highest threshold whose recall has a lower bound of at least `wanted`."""
         low, high = 0, len(self.thresholds) - 1
         if self.recall_bound(self.positives) < wanted:
-            needed = math.ceil(math.log(self.error) / math.log(wanted)) if wanted < 1 else math.inf
+            needed = "no number of them shows it"
+            if wanted < 1:
+                needed = f"it takes {math.ceil(math.log(self.error) / math.log(wanted)):,} of them"
             raise ValueError(
                 f"guarantee: no threshold has a recall of {wanted:g} with {self.confidence:.0%} confidence on "
-                f"{self.counts[0]:,} positive rows; it takes {needed:,} of them: ask for less, or for the estimate"
+                f"{self.counts[0]:,} positive rows; {needed}: ask for less, or for the estimate"
             )
         while low < high:
             middle = (low + high) // 2
