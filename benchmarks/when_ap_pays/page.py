@@ -220,10 +220,11 @@ def rate_sentence(lines: Lines) -> str:
     spread = median(max(line["valid"].values()) - min(line["valid"].values()) for line in own)
     largest = sum(f"{line['setting']:g}" == max(line["valid"], key=float) for line in own)
     extended = sum(len(line["valid"]) == len(RATES) for line in own)
+    short = f"; {extended} have all {len(RATES)} rates, the others lack the largest" if extended < len(own) else ""
     return (
         f"CE with averaged weights: between the best and worst of the learning rates validation AP differs by "
-        f"{spread:.3f} (median of {plural(len(own), 'run')}). In {largest} of them validation chose the largest rate; "
-        f"{extended} have all {len(RATES)} rates, the others lack the largest."
+        f"{spread:.3f} (median of {plural(len(own), 'run')}). In {largest} of them validation chose the largest rate"
+        f"{short}."
     )
 
 
