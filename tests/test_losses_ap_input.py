@@ -282,6 +282,12 @@ def test_weights_of_the_training_set_need_an_index():
         APLoss(LABELS, gamma=1.0, sample_weight=torch.ones(10))(SCORES, LABELS)
 
 
+@pytest.mark.parametrize("weight", ["heavy", [None] * 10, [[1.0], [1.0, 2.0]]], ids=["text", "none", "ragged"])
+def test_weights_that_are_no_numbers_are_refused_by_name(weight):
+    with pytest.raises(ValueError, match="sample_weight must be an array, tensor or list of numbers"):
+        APLoss(LABELS, sample_weight=weight)
+
+
 def test_weights_cannot_be_given_twice():
     with pytest.raises(ValueError, match="sample_weight was given for the training set"):
         APLoss(LABELS, sample_weight=torch.ones(10))(SCORES, LABELS, ROWS, sample_weight=torch.ones(10))

@@ -149,10 +149,15 @@ def rows(index: Tensor, num_rows: int, name: str = "index") -> None:
 
 def weights(values: Any, shape: Sequence[int], name: str = "sample_weight") -> Tensor:
     """Return weights as a floating tensor of `shape`, finite, non-negative and not all zero."""
-    weight = floating(tensor(values))
+    try:
+        weight = floating(tensor(values))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array, tensor or list of numbers; {error}") from None
     if tuple(weight.shape) != tuple(shape):
         raise ValueError(f"{name} must have shape {tuple(shape)}, got {tuple(weight.shape)}")
-    finite(weight, name)
+    bad = weight[~weight.isfinite()]
+    if bad.numel():
+        raise ValueError(f"{name} must be finite, got {bad[0].item():g}; take 0 for rows that are to be left out")
     if bool((weight < 0).any()):
         raise ValueError(f"{name} must not be negative, got {weight.min().item():g}")
     if not bool((weight > 0).any()):
