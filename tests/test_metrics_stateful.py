@@ -100,6 +100,22 @@ def test_an_empty_batch_adds_nothing():
     assert torch.equal(metric.compute(), average_precision(scores, labels))
 
 
+def test_a_batch_of_weight_zero_counts_as_none():
+    scores, labels = [0.9, 0.8, 0.7], [1, 0, 1]
+    metric = AveragePrecision()
+    metric.update(scores, labels, sample_weight=[1, 2, 3])
+    assert metric([0.1, 5.0], [1, 0], sample_weight=[0, 0]).isnan()
+    assert metric.compute() == average_precision(scores, labels, sample_weight=[1, 2, 3])
+    with pytest.raises(ValueError, match="scores must be finite"):
+        metric.update([NAN], [1], sample_weight=[0])
+    with pytest.raises(ValueError, match="sample_weight must have shape"):
+        metric.update([0.5, 0.4], [1, 0], sample_weight=[0])
+    metric.reset()
+    metric.update([0.5], [1], sample_weight=[0])
+    with pytest.raises(ValueError, match="sample_weight must not be all zero"):
+        metric.compute()
+
+
 def test_no_graph_is_kept_and_later_changes_of_a_batch_do_not_matter():
     scores, labels, _ = data()
     metric, mine = AveragePrecision(), scores.clone().requires_grad_()

@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from apmax.exact.stream import gather_ragged
-from apmax.metrics.curves import average_precision
-from apmax.metrics.ranking import sample
+from apmax.metrics.curves import average_precision, average_precision_of
+from apmax.metrics.ranking import Sample, array, sample
 
 
 class AveragePrecision(nn.Module):
@@ -40,7 +40,7 @@ class AveragePrecision(nn.Module):
         self._weights: list[Tensor] = []
 
     def update(self, scores: Any, labels: Any, *, sample_weight: Any = None) -> None:
-        """Add a batch; an empty one adds nothing.
+        """Add a batch; an empty one adds nothing, and one in which all weights are 0 changes nothing.
 
         Args:
             scores: Finite scores on any scale, (n,), (n, 1) or (n, tasks); n may differ between batches.
@@ -52,7 +52,7 @@ class AveragePrecision(nn.Module):
         """
         if _is_empty(scores, labels):
             return
-        batch = sample(scores, labels, sample_weight)
+        batch = _sample(scores, labels, sample_weight)
         own_scores, own_labels = -batch.keys.mT if batch.keys.ndim == 2 else -batch.keys, batch.labels
         own_labels = own_labels.mT if own_labels.ndim == 2 else own_labels
         if self._scores:
@@ -84,11 +84,14 @@ class AveragePrecision(nn.Module):
         return average_precision(scores, labels, sample_weight=weight)
 
     def forward(self, scores: Any, labels: Any, *, sample_weight: Any = None) -> Tensor:
-        """Add a batch and return the average precision of this batch alone, on this process; NaN if it is empty."""
+        """Add a batch and return the average precision of this batch alone, on this process.
+
+        NaN without positives, if it is empty, or if all weights are 0.
+        """
         self.update(scores, labels, sample_weight=sample_weight)
         if _is_empty(scores, labels):
             return torch.tensor(torch.nan, dtype=torch.float64)
-        return average_precision(scores, labels, sample_weight=sample_weight)
+        return average_precision_of(_sample(scores, labels, sample_weight))
 
     def reset(self) -> None:
         """Forget all examples."""
@@ -100,6 +103,16 @@ class AveragePrecision(nn.Module):
         for part in (self._scores, self._labels, self._weights):
             part[:] = [tensor.to(fn(tensor).device) for tensor in part]
         return self
+
+
+def _sample(scores: Any, labels: Any, sample_weight: Any) -> Sample:
+    """Return the checked arguments of a batch, in which all weights may be 0: it is a part of all examples."""
+    if sample_weight is not None:
+        weight = array(sample_weight, "sample_weight").double()
+        if weight.shape == np.shape(scores)[:1] and not bool(weight.any()):
+            batch = sample(scores, labels)
+            return batch._replace(weight=weight.to(batch.keys.device))
+    return sample(scores, labels, sample_weight)
 
 
 def _is_empty(scores: Any, labels: Any) -> bool:
