@@ -288,6 +288,12 @@ def test_weights_that_are_no_numbers_are_refused_by_name(weight):
         APLoss(LABELS, sample_weight=weight)
 
 
+@pytest.mark.parametrize("bad", [NAN, INF])
+def test_an_error_of_a_weight_says_what_to_do_with_the_weight(bad):
+    with pytest.raises(ValueError, match=f"sample_weight must be finite, got {bad}; take 0 for rows"):
+        APLoss(LABELS, sample_weight=changed(torch.ones(10), 3, bad))
+
+
 def test_weights_cannot_be_given_twice():
     with pytest.raises(ValueError, match="sample_weight was given for the training set"):
         APLoss(LABELS, sample_weight=torch.ones(10))(SCORES, LABELS, ROWS, sample_weight=torch.ones(10))
