@@ -85,7 +85,7 @@ def fit_blend(
 
     Args:
         scores: (n, K) of K members, or (n, K, targets); cross-fitted, on any scales. Rows with NaN are left out.
-        labels: (n,) or (n, targets) of 0/1; NaN where not known.
+        labels: (n,) or (n, targets) of 0/1; NaN in (n, targets) means "not known".
         method: "auto", "greedy", "exact", "logistic" or "best".
         sample_weight: (n,) non-negative.
         groups: (n,) rows of one group stay together in folds and resamples. Methods are compared where two groups

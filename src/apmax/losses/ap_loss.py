@@ -42,8 +42,8 @@ class APLoss(Loss):
 
     Every training positive i keeps a running estimate `u_i` of (g¹_i, g²_i): the surrogate's mass above it that
     belongs to positives, and the mass in all. The value is `1 - mean u¹/u²` over the batch's positives, a number in
-    [0, 1] that can be plotted; its gradient is the paper's equation 6 (without second derivatives). The formulas are
-    those of `apmax.functional`.
+    [0, 1] that can be plotted; its gradient is the paper's equation 6. The formulas are those of `apmax.functional`.
+    Second derivatives are taken as 0: not for penalties of the gradient (`create_graph=True`).
 
     Args:
         labels: The training labels, (n,) or (n, tasks) of 0/1; NaN in a table of tasks means "not measured".
