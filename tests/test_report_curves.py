@@ -128,6 +128,17 @@ def test_band_of_many_positives_agrees_with_the_whole(monkeypatch):
     assert np.abs(np.array(thin.high) - whole.high)[5:].max() < 0.05
 
 
+def test_rows_of_weight_zero_are_as_if_absent_from_the_band():
+    rng = np.random.default_rng(3)
+    labels = (np.arange(60) % 6 == 0).astype(float)
+    scores, weight = rng.normal(size=60) + labels, rng.uniform(0.5, 2, 60) * (rng.random(60) < 0.5)
+    counted = weight > 0
+    assert (labels[counted] == 1).any()
+    assert precision_band(scores, labels, weight) == precision_band(scores[counted], labels[counted], weight[counted])
+    lone = precision_band(np.array([3.0, 2, 1, 0]), np.array([1.0, 1, 0, 0]), np.array([0.0, 1, 1, 1]))
+    assert lone is None
+
+
 def test_calibration_bins_hold_every_row_once_and_equal_probabilities_together():
     generator = np.random.default_rng(0)
     probabilities = np.round(generator.beta(0.3, 8, 5000), 2)

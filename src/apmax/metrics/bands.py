@@ -51,11 +51,16 @@ def precision_band(
     resamples: int = BAND_RESAMPLES,
     seed: int = 0,
 ) -> PrecisionBand | None:
-    """Return pointwise limits of the precision at equally spaced recalls; None with fewer than two positives.
+    """Return pointwise limits of the precision at equally spaced recalls; None with fewer than two positives of
+    weight above 0.
 
     The limits are quantiles over resamples that draw positives and negatives separately, widened to Wilson's score
     interval of the precision where that is wider: a resample never shows a negative above the first one.
     """
+    if sample_weight is not None:
+        # Drawn again and again, rows that count nothing would leave resamples without a positive.
+        counted = sample_weight > 0
+        scores, labels, sample_weight = scores[counted], labels[counted], sample_weight[counted]
     positive = labels == 1
     if positive.sum() < 2:
         return None
