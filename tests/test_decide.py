@@ -235,3 +235,4 @@ def test_no_row_is_taken_where_that_is_cheapest():
     assert found.share == found.recall.estimate == 0
     assert found.threshold > 3
     assert math.isnan(found.precision.estimate)
+    assert str(found) == "score >= 3.0000000000000004 takes no row: recall 0.000"

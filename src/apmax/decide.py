@@ -82,6 +82,9 @@ class Decision:
     costs: tuple[float, float] | None = None
 
     def __str__(self) -> str:
+        if math.isnan(self.precision.estimate):
+            # All digits: rounded, the threshold could be a score that is there.
+            return f"score >= {self.threshold!r} takes no row: recall {self.recall.estimate:.3f}"
         return (
             f"score >= {self.threshold:.6g} takes {100 * self.share:.3g} % of the rows: "
             f"precision {self.precision.estimate:.3f} (at least {self.precision.bound:.3f}, "
