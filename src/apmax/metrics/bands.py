@@ -51,10 +51,9 @@ def precision_band(
     resamples: int = BAND_RESAMPLES,
     seed: int = 0,
 ) -> PrecisionBand | None:
-    """Return pointwise limits of the precision at equally spaced recalls; None with fewer than two positives of
-    weight above 0.
+    """Return pointwise limits of the precision at equally spaced recalls; None with fewer than two positives.
 
-    The limits are quantiles over resamples that draw positives and negatives separately, widened to Wilson's score
+    Rows of weight 0 do not count. The limits are quantiles over resamples that draw positives and negatives separately, widened to Wilson's score
     interval of the precision where that is wider: a resample never shows a negative above the first one.
     """
     if sample_weight is not None:
