@@ -53,8 +53,9 @@ def precision_band(
 ) -> PrecisionBand | None:
     """Return pointwise limits of the precision at equally spaced recalls; None with fewer than two positives.
 
-    Rows of weight 0 do not count. The limits are quantiles over resamples that draw positives and negatives separately, widened to Wilson's score
-    interval of the precision where that is wider: a resample never shows a negative above the first one.
+    The limits are quantiles over resamples that draw positives and negatives separately, widened to Wilson's score
+    interval of the precision where that is wider: a resample never shows a negative above the first one. Rows of weight
+    0 do not count.
     """
     if sample_weight is not None:
         # Drawn again and again, rows that count nothing would leave resamples without a positive.
