@@ -10,7 +10,7 @@ import references
 from apmax.exact import kernel, pair_sums, tables
 from apmax.exact.kernel import DensePairs
 from apmax.exact.tables import TabulatedPairs
-from apmax.surrogates import SURROGATES, Surrogate
+from apmax.surrogates import SURROGATES, Piece, Surrogate
 
 FAST = {name: "grid" if name in ("logistic", "sigmoid") else "bucket" for name in SURROGATES}
 PIECEWISE = [name for name, surrogate in SURROGATES.items() if surrogate.pieces is not None]
@@ -356,3 +356,45 @@ def test_bucket_equals_dense_where_knots_fall_between_the_numbers_of_float64(ste
     data = scores, anchors, torch.ones_like(scores), torch.linspace(0, 2, len(steps), dtype=torch.float64)
     found, expected = (value_and_gradients(name, method, *data, margin=margin) for method in ("bucket", "dense"))
     assert_agree(found, expected, rtol=1e-10)
+
+
+def uneven_step(x, m):
+    """Rise from 0 to 1/2 over one margin and from 1/2 to 1 over twenty."""
+    value = torch.where(x < 0, 0.5 * (x + m) / m, 0.5 + x / (40 * m)).clamp(0, 1)
+    inside = ((x >= -m) & (x < 20 * m)).to(x.dtype)
+    slope = inside * torch.where(x < 0, inside * 0.5 / m, inside / (40 * m))
+    return value, slope
+
+
+def bump(x, m):
+    return ((x >= -m) & (x < m)).to(x.dtype), torch.zeros_like(x)
+
+
+OWN_PIECES = {
+    "uneven": Surrogate(
+        "uneven",
+        uneven_step,
+        lambda m: (
+            Piece(-m, 0, (0, 0.5 / m, 0)),
+            Piece(0, 20 * m, (0.5, 1 / (40 * m), 0)),
+            Piece(20 * m, None, (1, 0, 0)),
+        ),
+    ),
+    "bounded last": Surrogate("bump", bump, lambda m: (Piece(-m, m, (1, 0, 0)),)),
+    "zero": Surrogate("zero", lambda x, _: (0 * x, 0 * x), lambda m: (Piece(-m, None, (0, 0, 0)),)),
+}
+
+
+@pytest.mark.parametrize("own", OWN_PIECES.values(), ids=OWN_PIECES)
+def test_pieces_of_ones_own_may_differ_in_width_and_the_last_may_end(own):
+    scores, anchors, positive, negative = problem(200, 20)
+    data = scores * 10, anchors * 10, positive, negative
+    found, expected = (value_and_gradients(own, method, *data, margin=0.7) for method in ("bucket", "dense"))
+    assert_agree(found, expected)
+
+
+@pytest.mark.parametrize("stop", [None, -0.5, -1.5])
+def test_pieces_that_leave_a_gap_or_overlap_are_an_error(stop):
+    own = Surrogate("gap", bump, lambda m: (Piece(-m, stop, (1, 0, 0)), Piece(0, None, (1, 0, 0))))
+    with pytest.raises(ValueError, match="surrogate 'gap': each of its pieces must begin where the one before it ends"):
+        pair_sums(*problem(), surrogate=own, method="bucket")

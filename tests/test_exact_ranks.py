@@ -77,6 +77,18 @@ def no_anchor_anywhere():
     return None
 
 
+def with_nan(name, rank, where):
+    """Return the sums where one process has a NaN, after a backward pass."""
+    scores, labels, weight = share(rank, 4)
+    anchors = scores[labels == 1]
+    if rank == 0:
+        (scores if where == "scores" else anchors)[0] = torch.nan
+    scores.requires_grad_()
+    sums = pair_sums_across_ranks(scores, anchors, labels * weight, (1 - labels) * weight, surrogate=name, margin=0.7)
+    sums.sum().backward()
+    return sums.detach()
+
+
 def work(rank, folder):
     """Run everything in one process of four; two of them also work as a pair."""
     torch.set_num_threads(1)
@@ -88,6 +100,9 @@ def work(rank, folder):
             for name in SURROGATES:
                 found["joint", name, count] = joint(name, rank, count, group)
                 found["stream", name, count] = streamed(name, rank, count, group)
+    for name in SURROGATES:
+        for where in ("scores", "anchors"):
+            found["nan", name, where] = with_nan(name, rank, where)
     found["no anchor"] = no_anchor_anywhere()
     torch.save(found, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
@@ -154,6 +169,13 @@ def test_reduced_streams_have_the_gradients_of_all_data(found, name, count):
     assert_agree(torch.cat([found[rank]["stream", name, count][1] for rank in range(count)]), of_scores)
     for rank in range(count):
         assert_agree(found[rank]["stream", name, count][2], of_anchors)
+
+
+@every_surrogate
+@pytest.mark.parametrize("where", ["scores", "anchors"])
+def test_nan_on_one_process_gives_nan_on_every_process(found, name, where):
+    for result in found:
+        assert result["nan", name, where].isnan().all()
 
 
 def test_no_anchor_on_any_process_is_an_error_on_every_process(found):

@@ -116,3 +116,32 @@ def test_stream_without_anchors_is_an_error(name):
 def test_unknown_surrogate_is_an_error():
     with pytest.raises(ValueError, match="surrogate must be one of"):
         PairStream(torch.zeros(1), surrogate="step")
+
+
+@every_surrogate
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_score_that_is_not_finite_is_an_error_and_adds_nothing(name, value):
+    stream = PairStream(torch.zeros(1), surrogate=name, low=-1, high=1)
+    with pytest.raises(ValueError, match=f"scores must be finite, got {value:g} at position 1"):
+        stream.add(torch.tensor([0.0, value]), torch.ones(2), torch.zeros(2))
+    assert stream.sums().tolist() == [[0], [0]]
+
+
+@every_surrogate
+def test_anchor_that_is_not_finite_is_an_error(name):
+    with pytest.raises(ValueError, match="anchors must be finite, got nan at position 1"):
+        PairStream(torch.tensor([0.0, torch.nan]), surrogate=name, low=-1, high=1)
+
+
+@every_surrogate
+def test_passes_in_the_wrong_order_are_errors_that_name_the_missing_one(name):
+    data = torch.zeros(1), torch.ones(1), torch.zeros(1)
+    stream = PairStream(torch.zeros(1), surrogate=name, low=-1, high=1)
+    stream.add(*data)
+    with pytest.raises(ValueError, match=r"sums\(\) must be called before backward"):
+        stream.backward(torch.ones(2, 1))
+    stream.sums()
+    with pytest.raises(ValueError, match=r"backward\(cotangent\) must be called before gradient"):
+        stream.gradient(*data)
+    stream.backward(torch.ones(2, 1))
+    assert stream.gradient(*data).shape == (1,)

@@ -32,7 +32,7 @@ class BucketTable:
 
     Args:
         anchors: (..., k) scores of the anchors; every leading row is a task of its own.
-        surrogate: A surrogate that has pieces: bounded ones of equal width, then one without end.
+        surrogate: A surrogate that has pieces.
         margin: Its margin.
     """
 
@@ -41,7 +41,7 @@ class BucketTable:
             raise ValueError(
                 f"surrogate {surrogate.name!r} is not a piecewise polynomial: use method 'grid' or 'dense'"
             )
-        self.pieces = surrogate.pieces(margin)
+        self.pieces = _contiguous(surrogate.pieces(margin), surrogate.name)
         self.degree = _degree(self.pieces)
         self.anchors, self._order = sort(anchors.detach().double().contiguous())
         count = anchors.shape[-1]
@@ -57,9 +57,9 @@ class BucketTable:
         self._places = torch.empty_like(origin).scatter_(-1, origin, places)
         shape = (self.degree + 1, 2, *self.edges.shape[:-1], self.edges.shape[-1] + 1)
         self.moments = torch.zeros(shape, dtype=torch.float64, device=anchors.device)
-        first = self.pieces[0]
+        widths = [piece.stop - piece.start for piece in self.pieces if piece.stop is not None]
         # At least twice as wide as a bounded piece, so that it touches two cells at most.
-        self._width = 0.0 if first.stop is None else _power_of_two_above(2 * (first.stop - first.start))
+        self._width = _power_of_two_above(2 * max(widths)) if widths else 0.0
         if self._width:
             cell, self._rest = _cells(self.edges, self._width)
             # A bucket wider than a piece (and than the rounding of its edges) lies in none, nor does the last, which
@@ -195,7 +195,21 @@ class BucketTable:
 
 
 def _degree(pieces: tuple[Piece, ...]) -> int:
-    return max(power for piece in pieces for power in range(3) if piece.coefficients[power])
+    # Not max(..., default=0), which torch.compile does not take.
+    powers = [power for piece in pieces for power in range(3) if piece.coefficients[power]]
+    return max(powers) if powers else 0
+
+
+def _contiguous(pieces: tuple[Piece, ...], name: str) -> tuple[Piece, ...]:
+    """Return pieces of which the last has no end, 0 where there was none, or raise if they leave gaps or overlap."""
+    stops = [piece.stop for piece in pieces]
+    starts: list[float | None] = [piece.start for piece in pieces[1:]]
+    if not pieces or stops[:-1] != starts or any(p.stop is not None and p.stop <= p.start for p in pieces):
+        raise ValueError(
+            f"surrogate {name!r}: each of its pieces must begin where the one before it ends, got {pieces!r}; "
+            "mend `pieces`, or take method 'dense'"
+        )
+    return pieces if stops[-1] is None else (*pieces, Piece(stops[-1], None, (0, 0, 0)))
 
 
 def _derivative(piece: Piece) -> Piece:

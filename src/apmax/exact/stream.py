@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from apmax import surrogates
+from apmax import surrogates, validation
 from apmax.exact.grid import GridTable
 from apmax.exact.tables import pair_table
 from apmax.surrogates import Surrogate
@@ -30,8 +30,8 @@ class PairStream:
         high: (...,) the largest of all scores; for logistic and sigmoid only.
 
     Raises:
-        ValueError: Unknown surrogate, margin not positive; for logistic and sigmoid: bounds missing, so far apart that
-            no grid holds them, or passed by a score or an anchor.
+        ValueError: Unknown surrogate, margin not positive, scores or anchors that are not finite; for logistic and
+            sigmoid: bounds missing, so far apart that no grid holds them, or passed by a score or an anchor.
 
     >>> scores, positive = torch.tensor([0.0, 1.0, 2.0]), torch.tensor([0.0, 0.0, 1.0])
     >>> stream = PairStream(scores[2:], surrogate="smooth_step")
@@ -51,6 +51,7 @@ class PairStream:
         low: Tensor | float | None = None,
         high: Tensor | float | None = None,
     ) -> None:
+        validation.finite(anchors.detach(), "anchors")
         lead = anchors.shape[:-1]
         bounds = [
             None if end is None else torch.as_tensor(end, dtype=torch.float64, device=anchors.device).expand(lead)
@@ -58,9 +59,12 @@ class PairStream:
         ]
         self.table = pair_table(anchors, surrogates.get(surrogate, margin), margin, *bounds)
         self._within_bounds(anchors, "anchors")
+        self._summed = self._pulled = False
 
     def add(self, scores: Tensor, positive: Tensor, negative: Tensor) -> None:
         """Add a chunk: scores (..., m) and each example's weight as a positive and as a negative."""
+        # A search finds a position for NaN, too.
+        validation.finite(scores.detach())
         self._within_bounds(scores, "scores")
         self.table.add(self.table.locate(scores.detach()), torch.stack([positive, negative]).double())
 
@@ -70,14 +74,23 @@ class PairStream:
 
     def sums(self) -> Tensor:
         """Return (2, ..., k): for every anchor the sums over positives and over negatives."""
-        return self.table.sums()
+        sums = self.table.sums()
+        self._summed = True
+        return sums
 
     def backward(self, cotangent: Tensor) -> Tensor:
         """Take d(objective)/d(sums), (2, ..., k), and return the anchors' own gradient, (..., k)."""
-        return self.table.backward(cotangent)
+        if not self._summed:
+            raise ValueError("sums() must be called before backward(): the cotangent is the gradient by these sums")
+        of_anchors = self.table.backward(cotangent)
+        self._pulled = True
+        return of_anchors
 
     def gradient(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         """Return the gradient of a chunk's scores, (..., m), as examples; anchors have theirs from `backward`."""
+        if not self._pulled:
+            raise ValueError("backward(cotangent) must be called before gradient(): it takes the objective's gradient")
+        validation.finite(scores.detach())
         self._within_bounds(scores, "scores")
         located = self.table.locate(scores.detach())
         return self.table.gradient(located, torch.stack([positive, negative]).double())
@@ -106,7 +119,8 @@ def pair_sums_across_ranks(
     Arguments are this process's share, (n,) and (k,), of any length, as in `pair_sums`. The processes exchange anchors
     and their tables, O(k), never the scores. Every process must compute the same objective from the result; backward
     then gives each its own scores' part of the joint gradient without further communication. (Under DDP, which
-    averages gradients, multiply the objective by the number of processes.)
+    averages gradients, multiply the objective by the number of processes.) Where a score or an anchor of any process is
+    not finite, all sums are NaN on every process.
 
     Raises:
         ValueError: No process holds an anchor, or as in `PairStream`; on every process alike.
@@ -131,16 +145,19 @@ class _AcrossRanks(torch.autograd.Function):
         joined, ctx.start = gather_ragged(anchors.detach().double(), group)
         if not joined.numel():
             raise ValueError("anchors must not be empty on every process: there is nothing to compare the scores with")
-        infinity = scores.new_full((1,), torch.inf, dtype=torch.float64)
-        ends = torch.stack([torch.cat([sign * scores.detach().double(), infinity]).min() for sign in (1, -1)])
+        # A search finds a position for NaN, and a grid has none: one process would raise and the others wait for it.
+        values, finite = _finite_or_zero(scores.detach().double())
+        joined, joined_finite = _finite_or_zero(joined)
+        infinity = values.new_full((1,), torch.inf)
+        ends = torch.stack([torch.cat([sign * values, infinity]).min() for sign in (1, -1)] + [finite.double()])
         dist.all_reduce(ends, dist.ReduceOp.MIN, group=group)
         low, high = torch.minimum(ends[0], joined.min()), torch.maximum(-ends[1], joined.max())
         ctx.table = pair_table(joined, surrogate, margin, low, high)
-        ctx.located = ctx.table.locate(scores)
+        ctx.located = ctx.table.locate(values)
         ctx.table.add(ctx.located, torch.stack([positive, negative]).double())
         dist.all_reduce(ctx.table.moments, group=group)
         ctx.save_for_backward(scores, anchors, positive, negative)
-        sums: Tensor = ctx.table.sums()
+        sums: Tensor = ctx.table.sums() + torch.where((ends[2] > 0) & joined_finite, 0.0, torch.nan)
         return sums
 
     @staticmethod
@@ -150,6 +167,12 @@ class _AcrossRanks(torch.autograd.Function):
         of_anchors = ctx.table.backward(cotangent)[ctx.start : ctx.start + anchors.shape[0]].to(anchors.dtype)
         gradient = ctx.table.gradient(ctx.located, torch.stack([positive, negative]).double()).to(scores.dtype)
         return gradient, of_anchors, None, None, None, None, None
+
+
+def _finite_or_zero(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return values with 0 for NaN and infinity, and whether there were none of these."""
+    finite = values.isfinite()
+    return torch.where(finite, values, 0), finite.all()
 
 
 def gather_ragged(values: Tensor, group: dist.ProcessGroup | None = None) -> tuple[Tensor, int]:
