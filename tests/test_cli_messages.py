@@ -160,6 +160,7 @@ class TestNamedArgument:
             (["--set", "stages.1.loss=fokal"], "--set stages.1.loss=fokal: loss must be one of"),
             (["--set", "data.share=7"], "--set data.share=7: share must lie in (0, 1), got 7.0"),
             (["--set", "seed=1", "--loss", "fokal"], "apmax: --loss must be one of"),
+            (["--lr", "nan"], "apmax: --lr must be a number, got nan"),
             (["--lr", "-1"], "apmax: --lr must lie in (0, inf), got -1.0"),
             (["--lr", "-1", "--set", "stages.1.lr=0.1"], "apmax: --lr must lie in (0, inf), got -1.0"),
             (["--lr", "0.1", "--set", "stages.0.lr=-1"], "--set stages.0.lr=-1: optimizer.lr must lie in"),

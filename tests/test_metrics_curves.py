@@ -225,6 +225,9 @@ def test_bedroc_is_one_for_the_best_and_zero_for_the_worst_ranking():
 def test_errors_of_early_recognition_name_the_argument():
     with pytest.raises(ValueError, match=r"alpha must lie in \(0, inf\), got 0"):
         metrics.bedroc([1, 2], [0, 1], alpha=0)
+    for metric in (metrics.bedroc, metrics.bedroc_interval):
+        with pytest.raises(ValueError, match="alpha must be at least 1e-06, got 1e-12; take auroc"):
+            metric([1, 2], [0, 1], alpha=1e-12)
     for fraction in (0, 1.1):
         with pytest.raises(ValueError, match=r"fraction must lie in \(0, 1\]"):
             metrics.enrichment_factor([1, 2], [0, 1], fraction=fraction)
@@ -413,6 +416,17 @@ def test_the_first_places_of_weights_of_any_scale():
     scores, labels = [4.0, 3.0, 2.0, 1.0], [1, 0, 1, 0]
     assert metrics.precision_at_k(scores, labels, k=4, sample_weight=[1, 3, 1e280, 1e280]).item() == 0.25
     assert metrics.recall_at_k(scores, labels, k=1, sample_weight=[1e308] * 4).item() == pytest.approx(0, abs=1e-300)
+
+
+def test_positives_below_a_far_larger_weight_are_found():
+    scores, labels, weight = [4.0, 3.0, 3.0, 1.0], [0, 1, 1, 0], [1e30, 1, 3, 1e30]
+    assert metrics.enrichment_factor(scores, labels, fraction=1, sample_weight=weight).item() == pytest.approx(1)
+    assert metrics.enrichment_factor(scores, labels, fraction=0.6, sample_weight=weight).item() == pytest.approx(
+        1 / 0.6
+    )
+    # In the middle of the list, alone: (e^-10 - e^-20) / (1 - e^-20).
+    expected = (math.exp(-10) - math.exp(-20)) / -math.expm1(-20)
+    assert metrics.bedroc(scores, labels, sample_weight=weight).item() == pytest.approx(expected)
 
 
 def test_weights_too_far_apart_for_float64_are_an_error():

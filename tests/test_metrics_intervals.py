@@ -423,6 +423,11 @@ def test_the_scale_of_one_class_does_not_matter_to_the_auroc(scale):
     assert dataclasses.astuple(scaled) == pytest.approx(dataclasses.astuple(found), rel=1e-9)
 
 
+def test_rows_below_a_far_larger_weight_have_an_interval():
+    found = metrics.recall_at_k_interval([4.0, 3.0, 2.0], [0, 1, 1], k=1, sample_weight=[1e30, 1, 3])
+    assert all(math.isfinite(value) for value in dataclasses.astuple(found))
+
+
 @every_weighted
 def test_rows_of_weight_zero_are_as_if_absent(interval):
     labels, scores = data(20, 200, decimals=1)

@@ -52,6 +52,12 @@ def test_values_of_other_cells_are_refused(values, base):
         compare(values, base)
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_values_that_are_not_finite_are_refused(value):
+    with pytest.raises(ValueError, match=f"base must be finite, got {value} in cell 1; leave that cell out of both"):
+        compare([0.1, 0.2], [0.3, value])
+
+
 @pytest.mark.parametrize(("probability", "freedom"), [(0.4, 3), (1.0, 3), (0.9, 0)])
 def test_quantile_that_does_not_exist_is_refused(probability, freedom):
     with pytest.raises(ValueError, match="must"):

@@ -112,8 +112,17 @@ def test_a_batch_of_weight_zero_counts_as_none():
         metric.update([0.5, 0.4], [1, 0], sample_weight=[0])
     metric.reset()
     metric.update([0.5], [1], sample_weight=[0])
-    with pytest.raises(ValueError, match="sample_weight must not be all zero"):
-        metric.compute()
+    assert metric.compute().isnan()
+    metric.reset()
+    metric.update([[0.5, 0.4]], [[1, 0]], sample_weight=[0])
+    assert metric.compute().isnan().tolist() == [True, True]
+
+
+def test_the_error_of_another_number_of_tasks_has_the_shape_of_a_tuple():
+    metric = AveragePrecision()
+    metric.update([0.1, 0.2], [0, 1])
+    with pytest.raises(ValueError, match=r"number of rows, \(n,\), got \(2, 3\)"):
+        metric.update(torch.rand(2, 3), torch.ones(2, 3))
 
 
 def test_no_graph_is_kept_and_later_changes_of_a_batch_do_not_matter():

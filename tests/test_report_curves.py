@@ -139,6 +139,16 @@ def test_rows_of_weight_zero_are_as_if_absent_from_the_band():
     assert lone is None
 
 
+@pytest.mark.parametrize("scale", [2.0**-700, 2.0**700])
+def test_the_scale_of_weights_does_not_matter_to_bands_and_bins(scale):
+    rng = np.random.default_rng(3)
+    labels = (np.arange(60) % 6 == 0).astype(float)
+    scores, weight = rng.uniform(size=60), rng.uniform(0.5, 2, 60)
+    assert precision_band(scores, labels, weight * scale) == precision_band(scores, labels, weight)
+    for scaled, found in zip(*(calibration_bins(scores, labels, w) for w in (weight * scale, weight)), strict=True):
+        assert (scaled.observed, scaled.low, scaled.high) == (found.observed, found.low, found.high)
+
+
 def test_calibration_bins_hold_every_row_once_and_equal_probabilities_together():
     generator = np.random.default_rng(0)
     probabilities = np.round(generator.beta(0.3, 8, 5000), 2)

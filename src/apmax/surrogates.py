@@ -33,7 +33,9 @@ class Surrogate:
     Args:
         name: The key in `SURROGATES`.
         value_and_slope: ℓ(x) and ℓ′(x) for a tensor of differences and a margin; x may be overwritten.
-        pieces: For a margin, the pieces of ℓ from left to right, 0 before the first. None if ℓ is no polynomial.
+        pieces: For a margin, the pieces of ℓ from left to right, of any widths: each begins where the one before it
+            ends. ℓ is 0 before the first and after the last, if that has an end. They are not compared with
+            `value_and_slope`. None if ℓ is no piecewise polynomial.
         bounded: Whether ℓ has an upper bound. One without measures AP on scores in [0, 1] only.
 
     >>> SURROGATES["smooth_step"](torch.tensor([-2.0, 0.0, 2.0]), 1.0)
@@ -56,7 +58,7 @@ class Surrogate:
 
     def at_zero(self, margin: float) -> float:
         """Return ℓ(0), the contribution of an example compared with itself."""
-        return float(self.value_and_slope(torch.zeros((), dtype=torch.float64), margin)[0])
+        return float(self.value_and_slope(torch.zeros((), dtype=torch.float64, device="cpu"), margin)[0])
 
 
 class _Elementwise(torch.autograd.Function):

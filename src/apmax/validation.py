@@ -36,6 +36,8 @@ def interval(name: str, value: Any, low: float, high: float = math.inf, *, close
     above = number >= low if closed in ("both", "left") else number > low
     below = number <= high if closed in ("both", "right") else number < high
     if not (above and below):
+        if low == -math.inf and high == math.inf:
+            raise ValueError(f"{name} must be a {'number' if closed == 'both' else 'finite number'}, got {value!r}")
         left, right = "[" if closed in ("both", "left") else "(", "]" if closed in ("both", "right") else ")"
         raise ValueError(f"{name} must lie in {left}{low:g}, {high:g}{right}, got {value!r}")
     return number

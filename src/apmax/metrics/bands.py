@@ -146,6 +146,8 @@ def calibration_bins(
 
 def _kish(weight: Floats) -> float:
     """Return the effective number of weighted rows."""
+    # Over a power of two, which is exact: squares of very large and very small weights are not finite or 0.
+    weight = np.ldexp(weight, -np.frexp(weight.max())[1])
     return float(weight.sum() ** 2 / (weight**2).sum())
 
 

@@ -16,6 +16,7 @@ from apmax.metrics.ranking import Ranked, Sample, sample
 
 ENRICHMENT_FRACTION = 0.01
 BEDROC_ALPHA = 20.0
+_LEAST_ALPHA = 1e-6
 # Relative: weights that are equal on paper differ by less.
 _ROUNDING = 1e-12
 
@@ -102,19 +103,19 @@ def bedroc(scores: Any, labels: Any, *, alpha: float = BEDROC_ALPHA, sample_weig
     Args:
         scores: Finite scores on any scale, (n,), (n, 1) or (n, tasks).
         labels: 0/1 of the same shape; NaN in (n, tasks) means "not measured".
-        alpha: How much the top of the list counts, above 0.
+        alpha: How much the top of the list counts, at least 1e-6.
         sample_weight: Weights (n,); a weight of 2 counts as two equal rows, one of 0 as none.
 
     Returns:
         A float64 scalar, or (tasks,) values; NaN without positives or without negatives.
 
     Raises:
-        ValueError: As `average_precision`, or `alpha` is not above 0.
+        ValueError: As `average_precision`, or `alpha` is less than 1e-6.
 
     >>> bedroc([0.9, 0.8, 0.7, 0.6], [1, 0, 1, 0])
     tensor(0.9934, dtype=torch.float64)
     """
-    alpha = validation.interval("alpha", alpha, 0, closed="neither")
+    alpha = checked_alpha(alpha)
     given = sample(scores, labels, sample_weight)
     return bedroc_of(given.positives(), given.negatives(), alpha)
 
@@ -153,6 +154,20 @@ def _shorter(positives: Ranked, negatives: Ranked, places: float) -> Tensor:
     return (positives.total + negatives.total) * (1 + _ROUNDING) < places
 
 
+def checked_alpha(alpha: float) -> float:
+    """Return the α of BEDROC if rounding leaves digits of the value: the error is about 1e-16/α.
+
+    Raises:
+        ValueError: `alpha` is not finite or less than 1e-6.
+    """
+    alpha = validation.interval("alpha", alpha, 0, closed="neither")
+    if alpha < _LEAST_ALPHA:
+        raise ValueError(
+            f"alpha must be at least {_LEAST_ALPHA:g}, got {alpha:g}; take auroc, the limit of small alpha"
+        )
+    return alpha
+
+
 def checked_places(k: int, given: Sample) -> float:
     """Return the weight of k places in the unit of a sample's weights.
 
@@ -175,4 +190,8 @@ def _places(positives: Ranked, negatives: Ranked) -> tuple[Tensor, Tensor]:
         positives.above(positives.keys, ties=ties) + negatives.above(positives.keys, ties=ties)
         for ties in (False, True)
     )
-    return above, at - above
+    tied = at - above
+    if positives.weight is not None:
+        # Beside a far larger weight above, the difference rounds to 0; the positive's own weight is still at its score.
+        tied = torch.where(tied > 0, tied, positives.weight)
+    return above, tied

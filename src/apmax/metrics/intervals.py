@@ -20,6 +20,7 @@ from apmax.metrics.early_recognition import (
     BEDROC_ALPHA,
     ENRICHMENT_FRACTION,
     bedroc_of,
+    checked_alpha,
     checked_places,
     found_of,
 )
@@ -284,7 +285,7 @@ def bedroc_interval(
     Args:
         scores: Finite scores on any scale, (n,) or (n, 1).
         labels: 0/1 of the same shape.
-        alpha: How much the top of the list counts, above 0.
+        alpha: How much the top of the list counts, at least 1e-6.
         confidence: Between 0 and 1.
         sample_weight: Weights (n,); their scale does not matter.
 
@@ -299,7 +300,7 @@ def bedroc_interval(
     0.754 in 0.062 to 1.000
     """
     confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
-    alpha = validation.interval("alpha", alpha, 0, closed="neither")
+    alpha = checked_alpha(alpha)
     given = one_weighted_task(scores, labels, sample_weight)
     positives, everyone = given.positives(), given.ranked(given.labels >= 0)
     estimate = bedroc_of(positives, given.negatives(), alpha).item()
@@ -365,7 +366,9 @@ def _effective_places(given: Sample, places: float) -> float:
     everyone = given.ranked(given.labels >= 0)
     assert everyone.weight is not None
     above, at = everyone.above(everyone.keys, ties=False), everyone.above(everyone.keys, ties=True)
-    taken = ((places - above) / (at - above)).clamp(0, 1) * everyone.weight
+    # Beside a far larger weight above, the difference rounds to 0.
+    tied = torch.where(at > above, at - above, everyone.weight)
+    taken = ((places - above) / tied).clamp(0, 1) * everyone.weight
     unit = everyone.weight.max()
     return float((taken / unit).sum() ** 2 / (taken / unit * (everyone.weight / unit)).sum())
 

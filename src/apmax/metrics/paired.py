@@ -32,7 +32,7 @@ def compare(values: Sequence[float], base: Sequence[float]) -> Paired:
         base: The other's in the same cells, in the same order.
 
     Raises:
-        ValueError: No cells, or not the same number of them.
+        ValueError: No cells, not the same number of them, or a value that is not finite.
 
     >>> result = compare([0.5, 0.7, 0.9], [0.4, 0.5, 0.9])
     >>> print(f"{result.difference:.2f} in {result.low:.2f} to {result.high:.2f}, {result.won} of {result.cells}")
@@ -40,6 +40,12 @@ def compare(values: Sequence[float], base: Sequence[float]) -> Paired:
     """
     if not len(values) or len(values) != len(base):
         raise ValueError(f"values and base must be of the same cells, at least one; got {len(values)} and {len(base)}")
+    for name, given in (("values", values), ("base", base)):
+        for cell, value in enumerate(given):
+            if not math.isfinite(value):
+                raise ValueError(
+                    f"{name} must be finite, got {float(value):g} in cell {cell}; leave that cell out of both"
+                )
     paired = [float(own) - float(other) for own, other in zip(values, base, strict=True)]
     cells, won, centre = len(paired), sum(d > 0 for d in paired), mean(paired)
     reach = t_quantile(0.975, cells - 1) * stdev(paired) / math.sqrt(cells) if cells > 1 else math.nan

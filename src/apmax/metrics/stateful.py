@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from apmax.exact.stream import gather_ragged
-from apmax.metrics.curves import average_precision, average_precision_of
+from apmax.metrics.curves import average_precision_of
 from apmax.metrics.ranking import Sample, array, sample
 
 
@@ -58,8 +58,8 @@ class AveragePrecision(nn.Module):
         if self._scores:
             if self._scores[0].shape[1:] != own_scores.shape[1:]:
                 raise ValueError(
-                    f"scores must have the shape of earlier batches but for the number of rows, (n, "
-                    f"{', '.join(map(str, self._scores[0].shape[1:]))}), got {tuple(own_scores.shape)}"
+                    f"scores must have the shape of earlier batches but for the number of rows, "
+                    f"{('n', *self._scores[0].shape[1:])}, got {tuple(own_scores.shape)}".replace("'n'", "n")
                 )
             if bool(self._weights) != (batch.weight is not None):
                 raise ValueError("sample_weight must be given for every batch or for none")
@@ -69,7 +69,9 @@ class AveragePrecision(nn.Module):
             self._weights.append(batch.weight * batch.weight_unit)
 
     def compute(self) -> Tensor:
-        """Return the average precision of all examples, a float64 scalar or (tasks,) values; NaN without positives.
+        """Return the average precision of all examples, a float64 scalar or (tasks,) values.
+
+        NaN without positives, or if all weights are 0.
 
         Raises:
             ValueError: No process has seen an example, or processes differ in the number of tasks or in having weights.
@@ -81,7 +83,7 @@ class AveragePrecision(nn.Module):
         scores, labels, weight = joined
         if scores is None:
             raise ValueError("AveragePrecision has seen no examples: call update(scores, labels) first")
-        return average_precision(scores, labels, sample_weight=weight)
+        return average_precision_of(_sample(scores, labels, weight))
 
     def forward(self, scores: Any, labels: Any, *, sample_weight: Any = None) -> Tensor:
         """Add a batch and return the average precision of this batch alone, on this process.
