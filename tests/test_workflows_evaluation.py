@@ -58,3 +58,17 @@ def test_bad_weight_is_reported_with_its_row_in_the_file(tmp_path, monkeypatch):
     assert max(chunk.num_rows for chunk in source.chunks()) < 100
     with pytest.raises(ValueError, match=r"column 'weight' of test.csv .* \(counted from 0\): 150, 151$"):
         evaluate_source(model, source)
+
+
+def test_weights_may_have_decimal_commas(tmp_path):
+    rows = [{**row, "weight": 0.5 + k % 3} for k, row in enumerate(client_rows(200))]
+    commas = [{**row, "weight": str(row["weight"]).replace(".", ",")} for row in rows]
+    found = []
+    for name, each in (("points", rows), ("commas", commas)):
+        file = write_csv(tmp_path / f"{name}.csv", each)
+        data = {"train": file, "target": "bought", "weight": "weight"}
+        committee = {"members": ["linear_ce"], "effort": "quick"}
+        train_job({"data": data, "committee": committee}, out=tmp_path / name)
+        model, source = load_model(tmp_path / name).open(file)
+        found.append(evaluate_source(model, source)[0].to_table())
+    assert found[0] == found[1]

@@ -20,7 +20,7 @@ _Array = NDArray[np.float64]
 
 
 class APEnsembleClassifier(RankingClassifier):
-    """A committee of different models whose blend maximises average precision.
+    """A committee of different models, weighted by their cross-fitted scores.
 
     Every row gets from every member a score by a model that was not fitted to it (cross-fitting). These scores decide
     how the members are weighted; a weak member gets weight 0. To score new rows, the models of all folds are averaged.
@@ -32,7 +32,7 @@ class APEnsembleClassifier(RankingClassifier):
         cv: The largest number of folds, fewer where there are fewer positives (or groups that hold positives); or a
             splitter or splits of scikit-learn.
         pos_label: The class whose average precision is maximised; None for the last of `classes_`.
-        n_jobs: Processes that fit members; None for 1.
+        n_jobs: Simultaneous fits, in threads (networks in processes from 3 on); None for 1.
         random_state: Seed of the folds and members.
 
     Attributes:

@@ -31,7 +31,7 @@ def default_recipe(
 
     The second stage begins from the best averaged weights, keeps the head and takes a third of the learning rate
     with cosine decay. Validation AP (mean of three neighbouring epochs) selects among its epochs *and* the
-    cross-entropy model it began from. The gain is largest where the model cannot fit the training data.
+    cross-entropy model it began from.
 
     With `anneal` the rate of the first stage follows a cosine as well, after an epoch of warm-up, and the second stage
     takes a tenth of it: for short trainings whose validation part is too small to choose among unsteady epochs.

@@ -134,7 +134,8 @@ def read_weights(
     Raises:
         ValueError: A weight is missing, not a finite number or negative; the message names the rows.
     """
-    weight, _ = parsing.numbers(table.column(column))
+    values = table.column(column)
+    weight, _ = parsing.numbers(values, decimal_comma=parsing.has_decimal_commas(values))
     bad = np.flatnonzero(~(weight >= 0))
     if len(bad):
         shown = ", ".join(str(row) for row in (bad if rows is None else rows[bad])[:5])
