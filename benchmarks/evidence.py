@@ -4,7 +4,7 @@
     python -m benchmarks.evidence --list
 
 Every command continues where it was stopped and skips what is finished, so that the list can be run again and again.
-The time of each is kept in results/evidence.jsonl, with the number of cores and the commit. LibAUC has an environment
+The time of each and its processor time are kept in results/evidence.jsonl, with the commit. LibAUC has an environment
 of its own (`benchmarks/libauc_hiv.py`); without `--libauc` its commands are left out.
 """
 
@@ -14,6 +14,7 @@ import argparse
 import datetime
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -107,16 +108,22 @@ def run_steps(steps: Sequence[Step], hours: float, libauc: str | None, ledger: P
         begin = time.monotonic()
         if begin >= end:
             return
+        used = _core_seconds()
         started = f"{datetime.datetime.now():%Y-%m-%d %H:%M}"
         print(f"tier {step.tier}: {step.command}", flush=True)
         code = run_step(words, end - begin)
-        # LibAUC's loop is one process; the others have one for each core.
-        cores = 1 if words[0] == libauc else len(os.sched_getaffinity(0))
-        line = {"tier": step.tier, "command": step.command, "started": started, "cores": cores}
-        line |= {"seconds": round(time.monotonic() - begin, 1), "exit": code, "commit": benchmark_commit()}
+        line = {"tier": step.tier, "command": step.command, "started": started}
+        line |= {"seconds": round(time.monotonic() - begin, 1), "core_seconds": round(_core_seconds() - used, 1)}
+        line |= {"exit": code, "commit": benchmark_commit()}
         append_line(ledger, line)
         if code:
             raise SystemExit(f"failed with exit code {code}: {step.command}")
+
+
+def _core_seconds() -> float:
+    """Return the processor time of all commands that have ended: a core shared with other work counts in part."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def tier_hours(ledger: Path = LEDGER) -> dict[int, float]:
@@ -124,7 +131,7 @@ def tier_hours(ledger: Path = LEDGER) -> dict[int, float]:
     hours: dict[int, float] = {}
     for text in ledger.read_text(encoding="utf-8").splitlines() if ledger.exists() else ():
         line = json.loads(text)
-        hours[line["tier"]] = hours.get(line["tier"], 0.0) + line["seconds"] * line["cores"] / 3600
+        hours[line["tier"]] = hours.get(line["tier"], 0.0) + line["core_seconds"] / 3600
     return hours
 
 

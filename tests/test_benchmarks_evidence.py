@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 
@@ -68,7 +67,15 @@ def test_the_ledger_has_the_time_of_every_command(tmp_path, monkeypatch, capsys)
         (3, "reproduce table2", None),
     ]
     assert "--libauc" in capsys.readouterr().out
-    assert {line["cores"] for line in lines} == {len(os.sched_getaffinity(0))}
+
+
+def test_the_ledger_has_the_processor_time_of_commands_and_of_their_processes(tmp_path, monkeypatch):
+    busy = "import time\nwhile time.process_time() < 1: pass"
+    program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}])"
+    monkeypatch.setattr(Step, "words", lambda step, libauc: [sys.executable, "-c", program])
+    run_steps([Step(1, "busy"), Step(1, "busy")], 1.0, None, tmp_path / "ledger")
+    for line in (tmp_path / "ledger").read_text().splitlines():
+        assert 1 <= json.loads(line)["core_seconds"] < 2 * json.loads(line)["seconds"] + 2
 
 
 def test_no_command_begins_when_the_time_is_over_and_a_failure_ends_the_list(tmp_path, monkeypatch):
@@ -85,7 +92,7 @@ def test_no_command_begins_when_the_time_is_over_and_a_failure_ends_the_list(tmp
 def test_core_hours_of_a_tier_are_added_up(tmp_path):
     ledger = tmp_path / "ledger"
     assert tier_hours(ledger) == {}
-    lines = [{"tier": 1, "seconds": 1800, "cores": 2}, {"tier": 1, "seconds": 1800, "cores": 1}]
+    lines = [{"tier": 1, "seconds": 1800, "core_seconds": seconds} for seconds in (3600, 1800)]
     ledger.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert tier_hours(ledger) == {1: 1.5}
     assert list(listing([Step(1, "a"), Step(3, "b")], ledger)) == [
