@@ -143,7 +143,8 @@ def bedroc_of(positives: Ranked, negatives: Ranked, alpha: float) -> Tensor:
     above, tied = (part / total.unsqueeze(-1) for part in _places(positives, negatives))
     each = torch.where(tied > 0, torch.exp(-alpha * above) * -torch.expm1(-alpha * tied) / tied, 0)
     share = positives.total / total
-    worst = torch.exp(-alpha * (1 - share)) - torch.exp(torch.full_like(share, -alpha))
+    # expm1: the difference of two exponentials would round to 0 for a small share.
+    worst = -torch.exp(-alpha * (1 - share)) * torch.expm1(-alpha * share)
     span = torch.expm1(-alpha * share) * torch.expm1(-alpha * (1 - share))
     value = (positives.weighted_sum(each) / total - worst) / span
     return torch.where((positives.total > 0) & (negatives.total > 0), value.clamp(0, 1), torch.nan)
