@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
@@ -91,9 +92,8 @@ def three_cells() -> dict[str, Any]:
     }
 
 
-def tuned_lines(valid: list[float]) -> dict[str, Any]:
-    """Return results of SOAP's first configurations on a fold with these validation APs; test is 0.5 higher."""
-    (search,) = plan_searches(load_grid(), [CELL], ["soap"], budget=4, splits=["fold0"])
+def tuned_lines(valid: list[float], method: str = "soap", splits: Sequence[str] = ("fold0",)) -> dict[str, Any]:
+    """Return results of a method's first configurations on folds with these validation APs; test is 0.5 higher."""
     return {
         run.key: {
             "key": run.key,
@@ -101,6 +101,7 @@ def tuned_lines(valid: list[float]) -> dict[str, Any]:
             "valid": {"ap": value},
             "test": {"ap": value + 0.5, "auprc": value + 0.5, "positives": 4, "rows": 200},
         }
+        for search in plan_searches(load_grid(), [CELL], [method], budget=4, splits=splits)
         for run, value in zip(search.tuning, valid, strict=False)
     }
 

@@ -222,6 +222,17 @@ def test_outcome_counts_the_cases_of_soap_and_of_the_recipe_against_its_control(
     )
 
 
+def test_methods_that_were_tuned_alike_have_a_table_and_a_part_of_the_outcome():
+    folds, lines = ["fold0", "fold1", "fold2"], three_cells()
+    assert "Tuned alike" not in results_page(summarise_results(lines), 1, {})
+    lines |= tuned_lines([0.1, 0.3, 0.2, 0.0], "ce", folds) | tuned_lines([0.1, 0.2, 0.1, 0.0], "soap", folds)
+    text = results_page(summarise_results(lines), 1, {})
+    tuned = text.split("**Tuned alike**: 4 configurations of each method")[1].split("How to read")[0]
+    assert "so far AICURES, GINE." in tuned
+    assert "| SOAP | 1 (1 unfinished) | 0 | 0 | 1 | 1 of 1 |" in tuned
+    assert ", tuned like it in 0 of 1 (above 0 in 0)" in outcome_paragraph(summarise_results(lines), "rule.md")[0]
+
+
 def test_outcome_says_how_the_released_code_ended():
     lines = three_cells() | result_lines("hiv", "gine", "soap_released", {0: 0.2, 1: 0.3, 2: 0.1})
     assert "released" not in outcome_paragraph(summarise_results(lines), "rule.md")[0]

@@ -17,7 +17,7 @@ from apmax.reproduce import Workspace, load_grid
 from apmax.reproduce.pages import cell_powers, pooled_methods, pooled_table, power_table
 from apmax.reproduce.pages.power import pool_folds, runs_needed
 from apmax.reproduce.run import _write_scores, decode_scores, encode_scores, fold_scores
-from small_experiments import summarise, three_cells, trial
+from small_experiments import CELL, every_fold, result_lines, summarise, table6, three_cells, trial, tuned_lines
 
 FOLDS = [f"fold{k}" for k in range(10)]
 
@@ -81,10 +81,17 @@ def fold_lines(method, seed):
     return lines, np.concatenate(scores), np.concatenate(labels)
 
 
+def pooled(scores, lines=None):
+    """Return the pooled methods of test scores, by default of runs with published settings in all folds."""
+    published = {method: result_lines(*CELL, method, every_fold(0.4)) for method in ("ce", "soap")}
+    summary = table6(published["ce"] | published["soap"] if lines is None else lines)
+    return pooled_methods(load_grid(), summary.entries, scores, "ce")
+
+
 def test_folds_are_ranked_on_the_scale_of_their_validation_scores():
     ce, ce_scores, labels = fold_lines("ce", 1)
     soap, soap_scores, _ = fold_lines("soap", 2)
-    first, second = pooled_methods(load_grid(), ce | soap, "ce")
+    first, second = pooled(ce | soap)
     assert (first.method, first.difference, first.rows, first.positives) == ("ce", {}, 200, labels.sum())
     base, other = (average_precision_score(labels, scores) for scores in (ce_scores, soap_scores))
     assert first.ap["validation"].estimate == pytest.approx(base, abs=1e-6)
@@ -96,21 +103,36 @@ def test_folds_are_ranked_on_the_scale_of_their_validation_scores():
 
 def test_folds_can_be_aligned_by_their_test_rows():
     ce, scores, labels = fold_lines("ce", 1)
-    (pooled,) = pooled_methods(load_grid(), ce, "ce")
+    (found,) = pooled(ce)
     folds = scores.reshape(10, 20)
     aligned = (folds - folds.mean(1, keepdims=True)) / folds.std(1, keepdims=True)
-    assert pooled.ap["test"].estimate == pytest.approx(average_precision_score(labels, aligned.ravel()), abs=1e-6)
+    assert found.ap["test"].estimate == pytest.approx(average_precision_score(labels, aligned.ravel()), abs=1e-6)
     with pytest.raises(ValueError, match="align must be one of"):
         pool_folds(list(ce.values()), "train")
 
 
-def test_methods_with_missing_folds_other_seeds_or_tuned_settings_are_not_pooled():
-    lines, *_ = fold_lines("ce", 1)
-    assert len(pooled_methods(load_grid(), lines, "ce")) == 1
-    key = next(iter(lines))
-    for change in ({"seed": 10}, {"candidate": 1}):
-        assert pooled_methods(load_grid(), lines | {key: lines[key] | change}, "ce") == []
-    assert pooled_methods(load_grid(), dict(list(lines.items())[1:]), "ce") == []
+def test_methods_with_missing_folds_scores_or_other_runs_are_not_pooled():
+    scores, *_ = fold_lines("ce", 1)
+    assert len(pooled(scores)) == 1
+    assert pooled(dict(list(scores.items())[1:])) == []
+    runs = result_lines(*CELL, "ce", every_fold(0.4))
+    assert len(pooled(scores, runs)) == 1
+    assert pooled(scores, dict(list(runs.items())[1:])) == []
+
+
+def test_the_chosen_configurations_of_tuned_methods_are_pooled():
+    lines = {}
+    for method in ("ce", "soap"):
+        lines |= tuned_lines([0.1, 0.3, 0.2, 0.0], method, FOLDS)
+    scores = {}
+    for key, line in lines.items():
+        # Only the second configuration ranks its positives first.
+        truth = np.arange(20) < 2
+        own = truth.astype(float) if line["candidate"] == 1 else np.arange(20.0)
+        scores[key] = fold_line(line["method"], line["split"], own, truth) | {"key": key}
+    tuned = table6(lines, budget="quick").entries
+    found = pooled_methods(load_grid(), tuned, scores, "ce")
+    assert [(each.method, each.ap["validation"].estimate) for each in found] == [("ce", 1.0), ("soap", 1.0)]
 
 
 def test_constant_validation_scores_are_only_shifted():

@@ -57,6 +57,11 @@ LIBAUC = "libauc_hiv"
 BLOCK_START, BLOCK_END = "<!-- results -->", "<!-- /results -->"
 BASE = "ce"
 
+TUNED = "quick"
+"""The budget with which all methods are tuned alike."""
+
+GridKey = tuple[str, str, str]
+"""Data set, network and method."""
 PeerRuns = Mapping[str, Sequence[Mapping[str, float]]]
 """The summaries of LibAUC's runs on HIV, one for each seed, by network."""
 
@@ -143,11 +148,16 @@ def _bullets(texts: Sequence[str]) -> str:
     return "\n".join(f"* {escape_markdown(text)}" for text in texts)
 
 
-def _all_entries(summaries: Sequence[ItemSummary]) -> dict[tuple[str, str, str], MethodSummary]:
-    """Return the entries of all items that are compared with cross-entropy, each cell once."""
-    entries: dict[tuple[str, str, str], MethodSummary] = {}
+def _all_entries(summaries: Sequence[ItemSummary], budget: str | None = None) -> dict[GridKey, MethodSummary]:
+    """Return the entries of all items that are compared with cross-entropy, each cell once.
+
+    Args:
+        summaries: The items with a finished run.
+        budget: The budget; by default the published configurations.
+    """
+    entries: dict[GridKey, MethodSummary] = {}
     for summary in summaries:
-        if summary.base == BASE and summary.has_default_budget:
+        if summary.base == BASE and summary.budget == (budget or summary.grid.default_budget):
             # A cell of two tables has the same runs in both, but perhaps the paper's number in one of them only.
             for key, entry in summary.entries.items():
                 if key not in entries or entries[key].printed is None:
@@ -170,18 +180,23 @@ def _power_section(summaries: Sequence[ItemSummary], test_scores: Mapping[str, M
         "pairs, between 0.7 and 1.8 times.",
         markdown_table(power_table(grid, powers, BASE)),
     ]
-    pooled = pooled_methods(grid, test_scores, BASE)
-    if pooled:
+    pooled = {
+        title: pooled_methods(grid, _all_entries(summaries, budget), test_scores, BASE)
+        for title, budget in (("Published settings", None), (f"Tuned alike ({_budget_size()})", TUNED))
+    }
+    if any(pooled.values()):
         parts += [
             "## AICURES: the test rows of all folds as one list",
             "Each molecule is a test row of exactly one fold. The scores of a fold are shifted and scaled by mean and "
             "standard deviation of its validation scores, or of its test scores, then all are ranked together: where "
             "the two disagree, the differences between folds decide and not the method. Intervals of differences are a "
             "paired bootstrap over molecules; they do not contain the randomness of training (one run per fold). From "
-            "[test-scores.jsonl](../../results/test-scores.jsonl). The runs of the tables below were made before test "
-            "scores were stored; these are repetitions on a later commit.",
-            markdown_table(pooled_table(grid, pooled, BASE)),
+            "[test-scores.jsonl](../../results/test-scores.jsonl); methods without the scores of all folds are not "
+            "listed.",
         ]
+        for title, methods in pooled.items():
+            if methods:
+                parts += [f"**{title}**", markdown_table(pooled_table(grid, methods, BASE))]
     return parts
 
 
@@ -197,7 +212,23 @@ def _overall_comparison(summaries: Sequence[ItemSummary]) -> list[str]:
     )
     texts = [*overall_variant_findings(grid, entries, BASE), *first_stage_findings(grid, entries.values())]
     texts += paper_findings(grid, entries.values())
-    return [markdown_table(table), explanation, _bullets(texts)]
+    parts = [markdown_table(table), explanation, _bullets(texts)]
+    tuned = _all_entries(summaries, TUNED)
+    table = base_table(grid, compare_with_base(tuned, BASE), BASE)
+    if table.rows:
+        cells = dict.fromkeys(grid.cell_label((data, model)) for data, model, _ in tuned)
+        parts += [
+            f"**Tuned alike**: {_budget_size()} of each method, cross-entropy included, of which validation AP chooses "
+            f"one at each split's first seed; so far {'; '.join(cells)}.",
+            markdown_table(table),
+            _bullets(overall_variant_findings(grid, tuned, BASE)),
+        ]
+    return parts
+
+
+def _budget_size() -> str:
+    """Return the number of configurations of the budget with which methods are tuned."""
+    return plural(load_grid().budgets[TUNED], "configuration")
 
 
 def outcome_paragraph(summaries: Sequence[ItemSummary], rule: str) -> list[str]:
@@ -213,11 +244,14 @@ def outcome_paragraph(summaries: Sequence[ItemSummary], rule: str) -> list[str]:
     if soap is None:
         return []
     paper = f"; the paper prints a higher one in {soap.printed_above} of {soap.printed}" if soap.printed else ""
-    unscaled = f", on raw scores in {raw.above} of {raw.cells} (interval above 0 in {raw.surely_above})" if raw else ""
+    tuned = next((e for e in compare_with_base(_all_entries(summaries, TUNED), BASE) if e.method == "soap"), None)
+    alike = f", tuned like it in {tuned.above} of {tuned.cells} (above 0 in {tuned.surely_above})" if tuned else ""
+    unscaled = f", on raw scores in {raw.above} of {raw.cells} (above 0 in {raw.surely_above})" if raw else ""
     claim = (
         "SOAP with the published settings, as far as they are known, has a higher mean test AUPRC than cross-entropy "
         f"in {soap.above} of {plural(soap.cells, 'case')} (a data set or kind of split with a network; 95 % interval "
-        f"above 0 in {soap.surely_above}, below in {soap.surely_below}){unscaled}{paper}{_released_outcome(summaries)}."
+        f"above 0 in {soap.surely_above}, below in {soap.surely_below}){alike}{unscaled}{paper}"
+        f"{_released_outcome(summaries)}."
     )
     control = [
         compare_runs(entry, entries[data, model, "ce_joint"]).paired.get("auprc")

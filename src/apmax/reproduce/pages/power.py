@@ -172,19 +172,25 @@ def pool_folds(
     return np.concatenate(aligned), np.concatenate(labels)
 
 
-def pooled_methods(grid: ExperimentGrid, lines: Mapping[str, Mapping[str, Any]], base: str) -> list[PooledMethod]:
-    """Return the pooled results of the methods that have all folds, of the first seed and the published settings."""
-    folds: dict[tuple[str, str, str], dict[str | None, Mapping[str, Any]]] = {}
-    for line in lines.values():
-        splits = grid.data[line["data"]].splits
+def pooled_methods(
+    grid: ExperimentGrid, entries: MethodSummaries, test_scores: Mapping[str, Mapping[str, Any]], base: str
+) -> list[PooledMethod]:
+    """Return the pooled results of the methods that have the test scores of all folds, of each fold's first seed.
+
+    Args:
+        grid: All experiments.
+        entries: The summaries, whose runs are pooled.
+        test_scores: The test scores of runs, by the key of the run.
+        base: The method that others are compared with.
+    """
+    whole: dict[tuple[str, str, str], dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]] = {}
+    for key, entry in entries.items():
+        splits = grid.data[key[0]].splits
         # Each split's first seed is its number.
-        if line["candidate"] == 0 and line["seed"] == splits.index(line["split"]):
-            folds.setdefault((line["data"], line["model"], line["method"]), {})[line["split"]] = line
-    whole = {
-        key: {align: pool_folds([own[split] for split in grid.data[key[0]].splits], align) for align in ALIGNMENTS}
-        for key, own in folds.items()
-        if set(own) == set(grid.data[key[0]].splits)
-    }
+        runs = [entry.lines.get((split, seed)) for seed, split in enumerate(splits)]
+        folds = [test_scores[line["key"]] for line in runs if line is not None and line["key"] in test_scores]
+        if folds and len(folds) == len(splits):
+            whole[key] = {align: pool_folds(folds, align) for align in ALIGNMENTS}
     found = []
     for data, model, method in sorted(whole, key=lambda key: (key[:2], list(grid.methods).index(key[2]))):
         own, other = whole[data, model, method], whole.get((data, model, base), {})
