@@ -228,8 +228,9 @@ def test_methods_that_were_tuned_alike_have_a_table_and_a_part_of_the_outcome():
     lines |= tuned_lines([0.1, 0.3, 0.2, 0.0], "ce", folds) | tuned_lines([0.1, 0.2, 0.1, 0.0], "soap", folds)
     text = results_page(summarise_results(lines), 1, {})
     tuned = text.split("**Tuned alike**: 4 configurations of each method")[1].split("How to read")[0]
-    assert "so far AICURES, GINE." in tuned
-    assert "| SOAP | 1 (1 unfinished) | 0 | 0 | 1 | 1 of 1 |" in tuned
+    assert "| Method | AICURES, GINE, published settings | tuned alike |" in tuned
+    assert "| CE | 0.6000 ± 0.1764 | 0.8000 ± 0.0000 |" in tuned
+    assert "| SOAP | +0.0112 (+0.0055 to +0.0169) | −0.1000 (−0.1000 to −0.1000) |" in tuned
     assert ", tuned like it in 0 of 1 (above 0 in 0)" in outcome_paragraph(summarise_results(lines), "rule.md")[0]
 
 

@@ -10,7 +10,14 @@ from apmax.reproduce.pages.summary import (
     compare_with_base,
     summarise_item,
 )
-from apmax.reproduce.pages.tables import ResultTable, base_table, cell_table, opening_lines, overview_table
+from apmax.reproduce.pages.tables import (
+    ResultTable,
+    base_table,
+    cell_table,
+    opening_lines,
+    overview_table,
+    tuning_table,
+)
 from apmax.reproduce.pages.text import table_notes
 
 __all__ = [
@@ -33,5 +40,6 @@ __all__ = [
     "power_table",
     "summarise_item",
     "table_notes",
+    "tuning_table",
     "write_item_files",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from apmax.reproduce.grid import ExperimentGrid, GridCell
-from apmax.reproduce.pages.summary import METRIC_LABELS, BaseComparison, ItemSummary, MethodSummary
+from apmax.reproduce.pages.summary import METRIC_LABELS, BaseComparison, ItemSummary, MethodSummaries, MethodSummary
 from apmax.reproduce.pages.text import (
     NO_VALUE,
     budget_text,
@@ -156,6 +156,40 @@ def base_table(grid: ExperimentGrid, comparisons: Sequence[BaseComparison], base
         method = grid.methods[counts.method]
         rows.append(TableRow(tuple(map(TableField, (method.label, *texts))), method.ours))
     return ResultTable(f"Test AUPRC against {label}", columns, tuple(rows))
+
+
+def tuning_table(
+    grid: ExperimentGrid, published: MethodSummaries, tuned: MethodSummaries, base: str
+) -> ResultTable | None:
+    """Return the table of differences to the base before and after tuning, a row for each method; the base's is a mean.
+
+    Args:
+        grid: All experiments.
+        published: Summaries with published settings.
+        tuned: Summaries in which each method was tuned, with the same number of configurations.
+        base: The method that others are compared with.
+    """
+    compared = [key for key, entry in tuned.items() if "auprc" in entry.paired]
+    if not compared:
+        return None
+    cells = list(dict.fromkeys(key[:2] for key in compared))
+    columns = ["Method"]
+    for cell in cells:
+        columns += [f"{grid.cell_label(cell)}, published settings", "tuned alike"]
+    rows = []
+    for name in dict.fromkeys([base, *(key[2] for key in compared)]):
+        method = grid.methods[name]
+        found = [entries.get((*cell, name)) for cell in cells for entries in (published, tuned)]
+        fields = [_mean_or_difference(entry, is_base=name == base) for entry in found]
+        rows.append(TableRow(tuple(map(TableField, (method.label, *fields))), method.ours))
+    return ResultTable(f"Test AUPRC − {grid.methods[base].label} (95 %)", tuple(columns), tuple(rows))
+
+
+def _mean_or_difference(entry: MethodSummary | None, *, is_base: bool) -> str:
+    if entry is None or not is_base:
+        return difference_text(None if entry is None else entry.paired.get("auprc"))
+    value = entry.mean_std()
+    return "" if value is None else mean_std_text(value)
 
 
 def _table_rows(
