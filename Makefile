@@ -19,7 +19,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -q -n auto --dist worksteal
 
 test-slow: $(READY)
-	$(BIN)/python -m pytest -q -m slow --durations=5
+	$(BIN)/python -m pytest -q -m slow -n auto --dist worksteal --durations=5
 
 # The default suite with the lowest versions that pyproject.toml declares; tests of packages that are not installed skip.
 LOWEST := .venv-lowest
