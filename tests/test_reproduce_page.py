@@ -210,9 +210,9 @@ def test_outcome_counts_the_cases_of_soap_and_of_the_recipe_against_its_control(
     (text,) = outcome_paragraph(summarise_results(lines), "rule.md")
     assert text == (
         "SOAP with the published settings, as far as they are known, has a higher mean test AUPRC than cross-entropy "
-        "in 2 of 3 cases (a data set or kind of split with a network; 95 % interval above 0 in 1, below in 0); the "
-        "paper prints a higher one in 3 of 3. AP training pays [where the model is too simple](rule.md) for what "
-        "separates the top of the list."
+        "in 2 of 3 cases (a data set with a network; 95 % interval above 0 in 1, below in 0); the paper prints a "
+        "higher one in 3 of 3. AP training pays [where the model is too simple](rule.md) for what separates the top of "
+        "the list."
     )
     lines |= result_lines(*CELL, "apmax", {"fold0": 0.5, "fold1": 0.6, "fold2": 0.6})
     lines |= result_lines(*CELL, "ce_joint", {"fold0": 0.4, "fold1": 0.5, "fold2": 0.5})
@@ -231,7 +231,10 @@ def test_methods_that_were_tuned_alike_have_a_table_and_a_part_of_the_outcome():
     assert "| Method | AICURES, GINE, published settings | tuned alike |" in tuned
     assert "| CE | 0.6000 ± 0.1764 | 0.8000 ± 0.0000 |" in tuned
     assert "| SOAP | +0.0112 (+0.0055 to +0.0169) | −0.1000 (−0.1000 to −0.1000) |" in tuned
-    assert ", tuned like it in 0 of 1 (above 0 in 0)" in outcome_paragraph(summarise_results(lines), "rule.md")[0]
+    assert (
+        "below in 0), tuned like cross-entropy in 0 of 1; the paper"
+        in outcome_paragraph(summarise_results(lines), "rule.md")[0]
+    )
 
 
 def test_outcome_says_how_the_released_code_ended():
@@ -239,10 +242,10 @@ def test_outcome_says_how_the_released_code_ended():
     assert "released" not in outcome_paragraph(summarise_results(lines), "rule.md")[0]
     lines |= result_lines("hiv", "gine", "ce_authors", dict.fromkeys(range(3), 0.29))
     (text,) = outcome_paragraph(summarise_results(lines), "rule.md")
-    assert "ends below the cross-entropy weights that it begins from with 1 of 1 network on HIV." in text
+    assert "by the authors' released code and from their cross-entropy weights with 0 of 1 network on HIV; the" in text
     lines |= result_lines("hiv", "mpnn", "soap_released", {0: 0.4})
     lines |= result_lines("hiv", "mpnn", "ce_authors", {0: 0.3})
-    assert "with 1 of 2 networks on HIV." in outcome_paragraph(summarise_results(lines), "rule.md")[0]
+    assert "with 1 of 2 networks on HIV; the" in outcome_paragraph(summarise_results(lines), "rule.md")[0]
 
 
 def test_no_outcome_without_soap_and_cross_entropy():

@@ -34,7 +34,7 @@ from apmax.reproduce.pages import (
     tuning_table,
     write_item_files,
 )
-from apmax.reproduce.pages.summary import compare_runs
+from apmax.reproduce.pages.summary import BaseComparison, compare_runs
 from apmax.reproduce.pages.text import (
     MARK_NOTE,
     METRIC_NOTE,
@@ -208,8 +208,8 @@ def _overall_comparison(summaries: Sequence[ItemSummary]) -> list[str]:
     if not table.rows:
         return []
     explanation = (
-        "By test AUPRC, the trapezoidal area. A cell is a data set with a network; the intervals are 95 % and paired "
-        "over the runs that both have."
+        "By test AUPRC, the trapezoidal area. A cell, or case, is a data set with a network; AICURES with its official "
+        "folds and with random splits counts as two. The intervals are 95 % and paired over the runs that both have."
     )
     texts = [*overall_variant_findings(grid, entries, BASE), *first_stage_findings(grid, entries.values())]
     texts += paper_findings(grid, entries.values())
@@ -240,20 +240,21 @@ def outcome_paragraph(summaries: Sequence[ItemSummary], rule: str) -> list[str]:
         rule: The address of the page that says when AP training pays.
     """
     entries = _all_entries(summaries)
-    against_base = {each.method: each for each in compare_with_base(entries, BASE)}
-    soap, raw = against_base.get("soap"), against_base.get("soap_raw")
+    soap = _soap_comparison(entries)
     if soap is None:
         return []
-    paper = f"; the paper prints a higher one in {soap.printed_above} of {soap.printed}" if soap.printed else ""
-    tuned = next((e for e in compare_with_base(_all_entries(summaries, TUNED), BASE) if e.method == "soap"), None)
-    alike = f", tuned like it in {tuned.above} of {tuned.cells} (above 0 in {tuned.surely_above})" if tuned else ""
-    unscaled = f", on raw scores in {raw.above} of {raw.cells} (above 0 in {raw.surely_above})" if raw else ""
-    claim = (
+    tuned = _soap_comparison(_all_entries(summaries, TUNED))
+    clauses = [
         "SOAP with the published settings, as far as they are known, has a higher mean test AUPRC than cross-entropy "
-        f"in {soap.above} of {plural(soap.cells, 'case')} (a data set or kind of split with a network; 95 % interval "
-        f"above 0 in {soap.surely_above}, below in {soap.surely_below}){alike}{unscaled}{paper}"
-        f"{_released_outcome(summaries)}."
-    )
+        f"in {soap.above} of {plural(soap.cells, 'case')} (a data set with a network; 95 % interval above 0 in "
+        f"{soap.surely_above}, below in {soap.surely_below})"
+    ]
+    if tuned is not None:
+        clauses.append(f"tuned like cross-entropy in {tuned.above} of {tuned.cells}")
+    clauses += _released_outcome(summaries)
+    claim = ", ".join(clauses)
+    if soap.printed:
+        claim += f"; the paper prints a higher one in {soap.printed_above} of {soap.printed}"
     control = [
         compare_runs(entry, entries[data, model, "ce_joint"]).paired.get("auprc")
         for (data, model, method), entry in entries.items()
@@ -268,21 +269,26 @@ def outcome_paragraph(summaries: Sequence[ItemSummary], rule: str) -> list[str]:
             f"{sum(each.low > 0 for each in found)})"
         )
     rule = f"AP training pays [where the model is too simple]({rule}) for what separates the top of the list"
-    return [f"{claim} {rule}{networks}."]
+    return [f"{claim}. {rule}{networks}."]
 
 
-def _released_outcome(summaries: Sequence[ItemSummary]) -> str:
-    """Return in how many networks the authors' released code ends below the weights that it begins from."""
+def _soap_comparison(entries: Mapping[GridKey, MethodSummary]) -> BaseComparison | None:
+    """Return the comparison of SOAP with cross-entropy over all cells, None without runs of both."""
+    return next((each for each in compare_with_base(entries, BASE) if each.method == "soap"), None)
+
+
+def _released_outcome(summaries: Sequence[ItemSummary]) -> list[str]:
+    """Return in how many networks the authors' released code ends above the weights that it begins from."""
     for summary in summaries:
         if summary.item.name == "released" and summary.has_default_budget:
             entries = [entry for key, entry in summary.entries.items() if key[2] == "soap_released"]
-            found = [entry.paired["auprc"].difference < 0 for entry in entries if "auprc" in entry.paired]
+            found = [entry.paired["auprc"].difference > 0 for entry in entries if "auprc" in entry.paired]
             if found:
-                return (
-                    "; the authors' released code ends below the cross-entropy weights that it begins from with "
+                return [
+                    "by the authors' released code and from their cross-entropy weights with "
                     f"{sum(found)} of {plural(len(found), 'network')} on HIV"
-                )
-    return ""
+                ]
+    return []
 
 
 def read_peer_runs(folder: Path) -> PeerRuns:
