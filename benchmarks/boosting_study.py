@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from apmax.data import k_fold, split_stratified
 from apmax.integrations.lightgbm import APObjective
 from apmax.metrics import average_precision
+from apmax.reproduce.results import append_line, read_lines
 from benchmarks.origin import benchmark_commit
 
 TABLES = (
@@ -122,11 +123,6 @@ def run_cell(features: _Array, labels: _Array, objective: str, resplit: int) -> 
     }
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the results so far."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
     """Yield a Markdown table: mean test AP by log-loss, and the paired difference of each other objective to it."""
     values = {(line["table"], line["resplit"], line["objective"]): line["test"] for line in lines}
@@ -177,8 +173,7 @@ def main() -> None:
                     continue
                 line = {"table": table, "resplit": resplit, "objective": objective}
                 line |= run_cell(features, labels, objective, resplit) | {"commit": commit}
-                with options.out.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(line) + "\n")
+                append_line(options.out, line)
                 print(json.dumps(line), flush=True)
 
 

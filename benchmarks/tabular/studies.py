@@ -5,7 +5,6 @@ Raw scores of every variant are kept in a work folder, so that a study can be ex
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,11 +22,11 @@ from apmax.committee.network_members import PERCEPTRON
 from apmax.committee.trees import STOPPING_RULES
 from apmax.data import k_fold
 from apmax.metrics import average_precision
+from apmax.reproduce.results import append_line, read_lines
 from apmax.train import table_recipe
 from benchmarks.origin import benchmark_commit
 from benchmarks.tabular.crossfits import MemberScores, cached_scores, cross_fit, keep_positives
 from benchmarks.tabular.report import bootstrap_means, markdown_table
-from benchmarks.tabular.runner import read_lines
 from benchmarks.tabular.tables import TableSplit, load_table_split
 
 _Array = NDArray[np.float64]
@@ -152,8 +151,7 @@ class Study:
         """Append a line."""
         entry = {key: round(value, 6) if isinstance(value, float) else value for key, value in line.items()}
         self.lines.append(entry | {"commit": self.commit})
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(self.lines[-1]) + "\n")
+        append_line(self.path, self.lines[-1])
 
     def has(self, **place: Any) -> bool:
         """Return whether a line of this place is there."""

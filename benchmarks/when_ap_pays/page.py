@@ -18,7 +18,7 @@ from apmax.reproduce.pages.text import NO_VALUE
 from apmax.train import write_atomic
 from apmax.validation import plural
 from benchmarks.when_ap_pays.problems import Cell
-from benchmarks.when_ap_pays.study import MODELS, RATES, Lines, read_lines
+from benchmarks.when_ap_pays.study import MODELS, RATES, Lines, read_study
 
 PAGE, FIGURE, LINES = (
     Path("docs", "explanation", "when-ap-pays.md"),
@@ -307,7 +307,7 @@ def write_page(root: Path) -> None:
     Raises:
         ValueError: The page does not have the two marks.
     """
-    lines = read_lines(root / LINES)
+    lines = read_study(root / LINES)
     extras.load("matplotlib", "report").use("Agg")
     plt = extras.load("matplotlib.pyplot", "report")
     with plt.rc_context({"font.size": 9, "axes.titlesize": 10, "axes.spines.top": False, "axes.spines.right": False}):
