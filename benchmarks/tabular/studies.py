@@ -24,9 +24,10 @@ from apmax.data import k_fold
 from apmax.metrics import average_precision
 from apmax.reproduce.results import append_line, read_lines
 from apmax.train import table_recipe
+from benchmarks.markdown import markdown_table
 from benchmarks.origin import benchmark_commit
 from benchmarks.tabular.crossfits import MemberScores, cached_scores, cross_fit, keep_positives
-from benchmarks.tabular.report import bootstrap_means, markdown_table
+from benchmarks.tabular.report import bootstrap_means
 from benchmarks.tabular.tables import TableSplit, load_table_split
 
 _Array = NDArray[np.float64]
