@@ -90,9 +90,9 @@ class GridMethod:
     members: int = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ExperimentGrid:
-    """All of `grid.toml`."""
+    """All of `grid.toml`; two grids are equal only if they are the same object, so that plans can be cached by it."""
 
     budgets: Mapping[str, int]
     items: Mapping[str, Item]

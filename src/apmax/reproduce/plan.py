@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from apmax.reproduce.grid import (
@@ -228,8 +228,12 @@ def plan_searches(
                 continue
             # Each split has seeds of its own, so that the initial weights differ between splits.
             own = tuple(number + k * len(entry.splits) for k in range(entry.seeds if seeds is None else seeds))
-            found += [Search(grid, data, model, method, split, own, budget) for method in methods]
+            found += [_cached_search(grid, data, model, method, split, own, budget) for method in methods]
     return found
+
+
+# Tables of results share cells, and the keys of a search take a while to compute.
+_cached_search = lru_cache(maxsize=10_000)(Search)
 
 
 def next_trials(plan: Sequence[Search], lines: ResultLines) -> Iterator[Trial]:
