@@ -76,7 +76,7 @@ def summarise_results(lines: ResultLines, items: Sequence[str] | None = None) ->
         items: Only these items.
     """
     grid = load_grid()
-    found = []
+    summaries = []
     shown: set[tuple[str, str, str, str]] = set()
     for item in (grid.items[name] for name in items or grid.items):
         fewer = 0
@@ -98,10 +98,10 @@ def summarise_results(lines: ResultLines, items: Sequence[str] | None = None) ->
                     continue
             summary = summarise_item(grid, item, lines, cells=cells, rows=rows, budget=budget)
             if any(entry.done and (not fewer or entry.choices > fewer) for entry in summary.entries.values()):
-                found.append(summary)
+                summaries.append(summary)
                 shown |= {(budget, *key) for key in summary.entries}
             fewer = count
-    return found
+    return summaries
 
 
 def results_page(
@@ -283,11 +283,11 @@ def _released_outcome(summaries: Sequence[ItemSummary]) -> list[str]:
     for summary in summaries:
         if summary.item.name == "released" and summary.has_default_budget:
             entries = [entry for key, entry in summary.entries.items() if key[2] == "soap_released"]
-            found = [entry.paired["auprc"].difference > 0 for entry in entries if "auprc" in entry.paired]
-            if found:
+            above = [entry.paired["auprc"].difference > 0 for entry in entries if "auprc" in entry.paired]
+            if above:
                 return [
                     "by the authors' released code and from their cross-entropy weights with "
-                    f"{sum(found)} of {plural(len(found), 'network')} on HIV"
+                    f"{sum(above)} of {plural(len(above), 'network')} on HIV"
                 ]
     return []
 
