@@ -9,7 +9,11 @@ import argparse
 import importlib
 import os
 import platform
+from collections.abc import Sequence
 from pathlib import Path
+
+from benchmarks.markdown import markdown_table
+from benchmarks.timing import Row, threads
 
 NAMES = (
     "exact",
@@ -35,19 +39,19 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path, help="write the table to this file, too")
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    missed, lines = 0, []
-    for name in options.names or NAMES:
-        for what, measured, target in importlib.import_module(f"benchmarks.{name}").run():
-            missed += measured > target
-            verdict = "ok" if measured <= target else "MISSED"
-            print(f"{what:<100} {measured:8.3g}  target {target:g}  {verdict}", flush=True)
-            lines.append(f"| {what} | {measured:.3g} | {target:g} | {'yes' if measured <= target else '**no**'} |")
+    found: list[Row] = []
+    with threads(1):
+        for name in options.names or NAMES:
+            for what, measured, target in importlib.import_module(f"benchmarks.{name}").run():
+                verdict = "ok" if measured <= target else "MISSED"
+                print(f"{what:<100} {measured:8.3g}  target {target:g}  {verdict}", flush=True)
+                found.append((what, measured, target))
     if options.markdown:
-        options.markdown.write_text(_page(lines))
-    raise SystemExit(1 if missed else 0)
+        options.markdown.write_text(_page(found))
+    raise SystemExit(1 if any(measured > target for _, measured, target in found) else 0)
 
 
-def _page(lines: list[str]) -> str:
+def _page(found: Sequence[Row]) -> str:
     import torch
 
     head = (
@@ -56,9 +60,11 @@ def _page(lines: list[str]) -> str:
         "by\n"
         "`python -m benchmarks --markdown docs/results/benchmarks.md`, single thread, "
         f"Python {platform.python_version()}, torch {torch.__version__}.\n\n"
-        "| what, against what | ratio | target | met |\n|---|---|---|---|\n"
     )
-    return head + "\n".join(lines) + "\n"
+    rows = [["what, against what", "ratio", "target", "met"]]
+    for what, measured, target in found:
+        rows.append([what, f"{measured:.3g}", f"{target:g}", "yes" if measured <= target else "**no**"])
+    return head + markdown_table(rows) + "\n"
 
 
 if __name__ == "__main__":

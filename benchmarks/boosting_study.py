@@ -17,7 +17,6 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,8 @@ from numpy.typing import NDArray
 from apmax.data import k_fold, split_stratified
 from apmax.integrations.lightgbm import APObjective
 from apmax.metrics import average_precision
+from apmax.reproduce.results import append_line, read_lines
+from benchmarks.markdown import markdown_table
 from benchmarks.origin import benchmark_commit
 
 TABLES = (
@@ -122,19 +123,13 @@ def run_cell(features: _Array, labels: _Array, objective: str, resplit: int) -> 
     }
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the results so far."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield a Markdown table: mean test AP by log-loss, and the paired difference of each other objective to it."""
+def summary(lines: list[dict[str, Any]]) -> str:
+    """Return a Markdown table: mean test AP by log-loss, and the paired difference of each other objective to it."""
     values = {(line["table"], line["resplit"], line["objective"]): line["test"] for line in lines}
     # An objective has a column once it has every resplit of the tables that log-loss has.
     cells_of = {name: {key[:2] for key in values if key[2] == name} for name in OBJECTIVES}
     others = [name for name in OBJECTIVES if name != BASE and cells_of[name] >= cells_of[BASE]]
-    yield f"| table | resplits | {BASE} | {' | '.join(others)} |"
-    yield "|---|---|---|" + "---|" * len(others)
+    rows = [["table", "resplits", BASE, *others]]
     means: dict[str, list[float]] = {name: [] for name in others}
     for table in TABLES:
         base = {r: values[table, r, BASE] for r in range(RESPLITS) if (table, r, BASE) in values}
@@ -146,13 +141,13 @@ def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
             means[name].append(float(gain.mean()))
             error = f" ± {gain.std(ddof=1) / len(gain) ** 0.5:.3f}" if len(gain) > 1 else ""
             cells.append(f"{gain.mean():+.3f}{error}")
-        yield f"| {table} | {len(base)} | {' | '.join(cells)} |"
+        rows.append([table, str(len(base)), *cells])
     cells = []
     for gains in means.values():
         error = np.std(gains, ddof=1) / len(gains) ** 0.5
         above = sum(gain > 0 for gain in gains)
         cells.append(f"{np.mean(gains):+.3f} ± {error:.3f}, above in {above} of {len(gains)}")
-    yield f"| mean of the tables | | | {' | '.join(cells)} |"
+    return markdown_table([*rows, ["mean of the tables", "", "", *cells]])
 
 
 def main() -> None:
@@ -164,7 +159,7 @@ def main() -> None:
     parser.add_argument("--markdown", action="store_true", help="print the table of results and compute nothing")
     options = parser.parse_args()
     if options.markdown:
-        print("\n".join(summary(read_lines(options.out))))
+        print(summary(read_lines(options.out)))
         return
     torch.set_num_threads(1)
     commit = benchmark_commit()
@@ -177,8 +172,7 @@ def main() -> None:
                     continue
                 line = {"table": table, "resplit": resplit, "objective": objective}
                 line |= run_cell(features, labels, objective, resplit) | {"commit": commit}
-                with options.out.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(line) + "\n")
+                append_line(options.out, line)
                 print(json.dumps(line), flush=True)
 
 

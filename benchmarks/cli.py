@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.timing import ratio
+from benchmarks.timing import Row, ratio
 
 HELP_TARGET = 4.0
 ROWS, PIECE = 10_000_000, 1_000_000
@@ -42,7 +42,7 @@ def rows(count: int, seed: int) -> pa.Table:
     return pa.table({"a": a, "b": b, "c": c, "city": city, "n": generator.integers(0, 100, count), "y": target})
 
 
-def run() -> list[tuple[str, float, float]]:
+def run() -> list[Row]:
     """Return (description, measured, target) of each comparison."""
     help_ratio = ratio(lambda: call("-m", "apmax", "--help"), lambda: call("-c", "import typer"))
     results = [("`apmax --help` / `python -c 'import typer'`", help_ratio, HELP_TARGET)]

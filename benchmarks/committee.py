@@ -12,13 +12,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from benchmarks.timing import Row, Timed, timed
 
 SIZES = ((7_000, 20), (100_000, 30))
 TARGETS = {"quick": 10.0, "standard": 100.0}
@@ -115,13 +116,6 @@ def children(process: int) -> list[int]:
         return []
 
 
-def timed(job: Callable[[], object]) -> tuple[float, float]:
-    """Return the seconds of wall-clock and of processor time that a job takes."""
-    wall, processor = time.perf_counter(), time.process_time()
-    job()
-    return time.perf_counter() - wall, time.process_time() - processor
-
-
 def measure(rows: int, columns: int, effort: str) -> dict[str, float]:
     """Return times of LightGBM and of a committee in seconds, and the memory of the latter."""
     from lightgbm import LGBMClassifier
@@ -137,36 +131,33 @@ def measure(rows: int, columns: int, effort: str) -> dict[str, float]:
     )
     base = [timed(lambda: LGBMClassifier(verbose=-1).fit(X, y)) for _ in range(3)]
     with PeakMemory() as memory:
-        found: list[Any] = []
         fit = timed(
-            lambda: found.append(
-                fit_committee(
-                    TrainingRows(ArrayFeatures(X), y, np.ones(rows)),
-                    find_members(plan.members, effort=effort),
-                    folds=plan.folds,
-                    n_jobs=jobs,
-                )
+            lambda: fit_committee(
+                TrainingRows(ArrayFeatures(X), y, np.ones(rows)),
+                find_members(plan.members, effort=effort),
+                folds=plan.folds,
+                n_jobs=jobs,
             )
         )
-    (committee,) = found
+    committee = fit.result
     base += [timed(lambda: LGBMClassifier(verbose=-1).fit(X, y)) for _ in range(3)]
     model = LGBMClassifier(verbose=-1).fit(X, y)
     scored = [(timed(lambda: committee.score(X)), timed(lambda: model.predict_proba(X))) for _ in range(3)]
-    own, other = (tuple(map(min, zip(*times, strict=True))) for times in zip(*scored, strict=True))
-    base_fit = tuple(map(min, zip(*base, strict=True)))
+    (own, own_processor), (other, other_processor) = (shortest(times) for times in zip(*scored, strict=True))
+    base_fit, base_processor = shortest(base)
     with tempfile.TemporaryDirectory() as folder:
         save_committee(folder, committee)
         size = folder_bytes(folder)
     return {
         "jobs": jobs,
-        "fit": fit[0],
-        "lightgbm_fit": base_fit[0],
-        "predict": own[0],
-        "lightgbm_predict": other[0],
+        "fit": fit.wall,
+        "lightgbm_fit": base_fit,
+        "predict": own,
+        "lightgbm_predict": other,
         # On a busy machine the ratios of processor time say more.
-        "processor": fit[1] / base_fit[1],
-        "predict_processor": own[1] / other[1],
-        "processor_seconds": fit[1],
+        "processor": fit.processor / base_processor,
+        "predict_processor": own_processor / other_processor,
+        "processor_seconds": fit.processor,
         "planned": plan.seconds,
         "memory": memory.peak,
         "table": X.nbytes,
@@ -175,6 +166,11 @@ def measure(rows: int, columns: int, effort: str) -> dict[str, float]:
         **{f"weight {row.name}": row.weight for row in committee.leaderboard.rows},
         **{f"ap {row.name}": row.ap.estimate for row in (*committee.leaderboard.rows, committee.leaderboard.blend)},
     }
+
+
+def shortest(times: Sequence[Timed]) -> tuple[float, float]:
+    """Return the shortest wall-clock time, and the shortest processor time."""
+    return min(each.wall for each in times), min(each.processor for each in times)
 
 
 def measured_apart(rows: int, columns: int, effort: str) -> dict[str, float]:
@@ -186,7 +182,7 @@ def measured_apart(rows: int, columns: int, effort: str) -> dict[str, float]:
     return found
 
 
-def run() -> list[tuple[str, float, float]]:
+def run() -> list[Row]:
     """Return (what, ratio, target) of every claim."""
     lines = []
     for rows, columns in SIZES:

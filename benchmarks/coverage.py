@@ -14,8 +14,8 @@ import numpy as np
 from scipy import integrate, optimize, special
 
 from apmax import metrics
-
-Row = tuple[str, float, float]
+from benchmarks.markdown import markdown_table
+from benchmarks.timing import Row
 
 PREVALENCE = 0.05
 TRUTHS = (0.5, 0.9, 0.99, 0.999)
@@ -142,15 +142,15 @@ EARLY: dict[str, tuple[str, dict[str, Any]]] = {
 
 def table(columns: dict[str, tuple[str, dict[str, Any]]], trials: int) -> str:
     """Return the coverage of every setting as a Markdown table."""
-    lines = ["| true value | positives | " + " | ".join(columns) + " |", "|---|---|" + "---|" * len(columns)]
+    rows = [["true value", "positives", *columns]]
     for truth in TRUTHS:
         for num_pos in POSITIVES:
             cells = []
             for metric, options in columns.values():
                 fewer = trials // 4 if "method" in options else trials
                 cells.append(f"{1 - missed(metric, truth, num_pos, trials=fewer, **options):.3f}")
-            lines.append(f"| {truth:g} | {num_pos} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            rows.append([f"{truth:g}", str(num_pos), *cells])
+    return markdown_table(rows)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ import numpy as np
 from scipy import special
 
 from apmax.decide import Decision, choose_threshold
-from benchmarks.coverage import Row
+from benchmarks.markdown import markdown_table
+from benchmarks.timing import Row
 
 PREVALENCE = 0.05
 SHIFTS = (1.5, 2.5, 4.0)
@@ -98,10 +99,7 @@ def run(trials: int = 200) -> list[Row]:
 def table(trials: int) -> str:
     """Return the share of bounds that hold, by rule and setting, as a Markdown table."""
     settings = [(shift, rows) for shift in SHIFTS for rows in ROWS]
-    lines = [
-        "| rule | bound of | " + " | ".join(f"{shift:g}, {rows:,}" for shift, rows in settings) + " |",
-        "|---|---|" + "---|" * len(settings),
-    ]
+    rows = [["rule", "bound of", *(f"{shift:g}, {size:,}" for shift, size in settings)]]
     for rule in RULES:
         results = [missed(rule, *setting, trials=trials) for setting in settings]
         for name in dict.fromkeys((chosen_by(rule), "precision", "recall")):
@@ -111,8 +109,8 @@ def table(trials: int) -> str:
                 else "none"
                 for result in results
             ]
-            lines.append(f"| {rule} | {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            rows.append([rule, name, *cells])
+    return markdown_table(rows)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import os
 import resource
 import signal
@@ -23,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from apmax.reproduce.results import append_line
+from apmax.reproduce.results import append_line, read_lines
 from benchmarks.origin import benchmark_commit
 
 LEDGER = Path("results", "evidence.jsonl")
@@ -129,8 +128,7 @@ def _core_seconds() -> float:
 def tier_hours(ledger: Path = LEDGER) -> dict[int, float]:
     """Return the core hours of each tier so far."""
     hours: dict[int, float] = {}
-    for text in ledger.read_text(encoding="utf-8").splitlines() if ledger.exists() else ():
-        line = json.loads(text)
+    for line in read_lines(ledger):
         hours[line["tier"]] = hours.get(line["tier"], 0.0) + line["core_seconds"] / 3600
     return hours
 

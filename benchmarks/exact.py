@@ -1,4 +1,7 @@
-"""The exact objective, value and gradient: time against a sort of the same scores, memory against the scores."""
+"""The exact objective, value and gradient: time against a sort of the same scores, memory against the scores.
+
+`python -m benchmarks.exact docs/images/exact_scaling.png` draws the time against the number of scores.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from torch import Tensor
 
 from apmax.functional import ap_objective
 from apmax.integrations.boosting import APObjective
-from benchmarks.timing import best_times, ratio
+from benchmarks.timing import Row, best_times, ratio, threads
 
 POSITIVE_EVERY = 100
 LIMITS = {100_000: 6.0, 1_000_000: 6.0, 10_000_000: 10.0}
@@ -79,10 +82,8 @@ def memory_in_a_fresh_process(rows: int) -> float:
     return float(done.stdout)
 
 
-def run() -> list[tuple[str, float, float]]:
+def run() -> list[Row]:
     """Return (what, ratio, target) for time and memory."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     found = [
         (f"exact objective, smooth step, n={rows:.0e} / torch.sort", against_sort(rows, "smooth_step"), target)
         for rows, target in LIMITS.items()
@@ -92,7 +93,6 @@ def run() -> list[tuple[str, float, float]]:
         (f"boosting objective, gradient and curvature, n={rows:.0e} / torch.sort", boosting_against_sort(rows), 4.0)
         for rows in (10_000, 100_000, 1_000_000)
     ]
-    torch.set_num_threads(threads)
     found.append(("exact objective, extra memory, n=1e+07 / float32 scores", memory_in_a_fresh_process(10**7), 20.0))
     return found
 
@@ -119,8 +119,6 @@ def plot(path: str | Path) -> None:
     """Write a log-log plot of time against n, beside all pairs as far as they go and a sort of the scores."""
     import matplotlib.pyplot as plt
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     sizes = [round(10 ** (exponent / 2)) for exponent in range(6, 15)]
     lines = {
         "all pairs, in chunks": (lambda n: _job(n, "smooth_step", "dense"), "#b5543c", "s", "-"),
@@ -131,7 +129,8 @@ def plot(path: str | Path) -> None:
     figure, axes = plt.subplots(figsize=(7, 4.4), layout="constrained")
     for label, (make, colour, marker, dash) in lines.items():
         patience = PATIENCE if "pairs" in label else float("inf")
-        n, seconds = zip(*series(make, sizes, patience), strict=True)
+        with threads(1):
+            n, seconds = zip(*series(make, sizes, patience), strict=True)
         axes.loglog(n, seconds, dash, color=colour, marker=marker, markersize=4.5, linewidth=1.8, label=label)
     axes.set(xlabel="examples n, 1 % positive", ylabel="seconds", xticks=[10**e for e in range(3, 8)])
     axes.set_title("Average precision as an objective: value and gradient, one thread", loc="left", fontsize=11)
@@ -141,7 +140,6 @@ def plot(path: str | Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=160)
     plt.close(figure)
-    torch.set_num_threads(threads)
 
 
 def _job(rows: int, surrogate: str, method: str) -> Callable[[], object]:
@@ -150,7 +148,4 @@ def _job(rows: int, surrogate: str, method: str) -> Callable[[], object]:
 
 
 if __name__ == "__main__":
-    for what, measured, target in run():
-        print(f"{what:<70} {measured:8.3g}  target {target:g}")
-    if len(sys.argv) > 1:
-        plot(sys.argv[1])
+    plot(sys.argv[1])

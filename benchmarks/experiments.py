@@ -17,6 +17,7 @@ from apmax.reproduce.run import build_trial_network, load_trial_data, trial_run_
 from apmax.reproduce.workers import WorkerProgress, run_claimed
 from apmax.train import Record, epochs
 from apmax.train.checkpoints import CheckpointWriter
+from benchmarks.timing import Row
 
 BLOCK = 20
 """The number of epochs after which the two runs take turns."""
@@ -90,7 +91,7 @@ def overhead() -> float:
     return statistics.median(alternating.ratio() for _ in range(ROUNDS))
 
 
-def run() -> list[tuple[str, float, float]]:
+def run() -> list[Row]:
     """Return (description, ratio, target); nothing where the data are missing."""
     if "APMAX_DATA" not in os.environ:
         return []

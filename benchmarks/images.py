@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from apmax.data.images.augmentation import CIFAR, IMAGENET, SMALL_IMAGES
 from apmax.data.images.dataset import ImageDataset
 from apmax.data.images.decoding import Decoder, decode_all
 from apmax.models.images import resnet18
-from benchmarks.timing import best_times
+from benchmarks.timing import Row, ratio, threads
 
 BATCH, WORKERS = 64, 2
 
@@ -66,13 +65,8 @@ def against_training() -> float:
         nn.functional.binary_cross_entropy_with_logits(model(images), labels).backward()
         optimizer.step()
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        loading, training = best_times(lambda: next(loader), step, seconds=4.0)
-    finally:
-        torch.set_num_threads(threads)
-    return loading / training
+    with threads(2):
+        return ratio(lambda: next(loader), step, seconds=4.0)
 
 
 def passes(*loaders: Any, rounds: int = 3) -> list[float]:
@@ -117,12 +111,10 @@ def against_decoding(folder: Path, *, size: int = 384, count: int = 64) -> float
     def decode() -> Tensor:
         return ImageDataset(np.stack([decoder(file) for file in files[:16]]), normalise=IMAGENET).read(range(16))
 
-    cached: Callable[[], Tensor] = lambda: data.read(range(16))  # noqa: E731
-    reading, decoding = best_times(cached, decode, seconds=3.0)
-    return reading / decoding
+    return ratio(lambda: data.read(range(16)), decode, seconds=3.0)
 
 
-def run() -> list[tuple[str, float, float]]:
+def run() -> list[Row]:
     """Return what was measured beside its target."""
     with tempfile.TemporaryDirectory() as folder:
         decoding = against_decoding(Path(folder))

@@ -6,7 +6,6 @@ of its own.
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,14 +17,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from apmax.losses import APLoss
-from benchmarks.timing import best_times
+from benchmarks.timing import Row, best_times
 
 SIZES = {(4, 64): 10.0, (64, 1024): 16.0, (512, 8192): 40.0, (2048, 32768): 80.0}
 """Positives and examples of a batch, and how many times as long as cross-entropy a step may take."""
 ROWS = 10_000_000
 MEGABYTE = 2**20
-
-Row = tuple[str, float, float]
 
 
 class Batch:
@@ -69,17 +66,6 @@ class LiveBytes(TorchDispatchMode):
         self._made = {storage: size for storage, size in self._made.items() if not storage.expired()}
         self.peak = max(self.peak, sum(self._made.values()))
         return result
-
-
-@contextlib.contextmanager
-def single_thread() -> Iterator[None]:
-    """Compute with one thread within the context."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def steps() -> Iterator[Row]:
@@ -139,8 +125,7 @@ def tasks(count: int = 617, size: int = 64) -> Row:
 
 def run() -> list[Row]:
     """Return (what, measured, target) of every claim."""
-    with single_thread():
-        rows = [*steps(), memory(), building(), tasks()]
+    rows = [*steps(), memory(), building(), tasks()]
     for what, measured in peer_rows():
         print(f"{what:<100} {measured:8.3g}  (not ours)", flush=True)
     return rows
@@ -155,20 +140,12 @@ def peer_rows() -> list[tuple[str, float]]:
     except ImportError:
         return []
     found = []
-    with single_thread():
-        for num_pos, size in SIZES:
-            batch = Batch(num_pos, size)
-            peer = Peer(len(batch.train_labels), device=torch.device("cpu"))
-            jobs = [batch.step(torch.nn.BCEWithLogitsLoss()), batch.step(peer, batch.rows, sigmoid=True)]
-            base, theirs = best_times(*jobs, seconds=1)
-            found.append((f"LibAUC APLoss / BCEWithLogitsLoss, {num_pos} positives in {size}", theirs / base))
-        theirs, base = best_times(
-            lambda: Peer(ROWS), lambda: (torch.zeros(ROWS), torch.zeros(ROWS)), seconds=1, least=1
-        )
-        found.append(("building LibAUC's APLoss, n = 1e7 / two torch.zeros(1e7)", theirs / base))
+    for num_pos, size in SIZES:
+        batch = Batch(num_pos, size)
+        peer = Peer(len(batch.train_labels), device=torch.device("cpu"))
+        jobs = [batch.step(torch.nn.BCEWithLogitsLoss()), batch.step(peer, batch.rows, sigmoid=True)]
+        base, theirs = best_times(*jobs, seconds=1)
+        found.append((f"LibAUC APLoss / BCEWithLogitsLoss, {num_pos} positives in {size}", theirs / base))
+    theirs, base = best_times(lambda: Peer(ROWS), lambda: (torch.zeros(ROWS), torch.zeros(ROWS)), seconds=1, least=1)
+    found.append(("building LibAUC's APLoss, n = 1e7 / two torch.zeros(1e7)", theirs / base))
     return found
-
-
-if __name__ == "__main__":
-    for what, measured, target in run():
-        print(f"{what:<100} {measured:8.3g}  target {target:g}", flush=True)

@@ -15,8 +15,8 @@ import torch
 
 from apmax.folders import write_atomic
 from apmax.losses import LOSSES
-from benchmarks.loss import MEGABYTE, Batch, LiveBytes, single_thread
-from benchmarks.timing import best_times
+from benchmarks.loss import MEGABYTE, Batch, LiveBytes
+from benchmarks.timing import best_times, threads
 
 COSTS = Path(__file__).parents[1] / "results" / "losses" / "costs.json"
 SIZES = ((4, 64), (64, 1024), (2048, 32768))
@@ -46,7 +46,7 @@ def measure(num_pos: int, size: int, *, seconds: float = 15.0) -> dict[str, tupl
 def main() -> None:
     """Measure every loss at every size and write the table."""
     rows = []
-    with single_thread():
+    with threads(1):
         for num_pos, size in SIZES:
             for name, (ratio, memory) in measure(num_pos, size).items():
                 print(f"{name:<10} {num_pos:>5} positives in {size:>6}: time {ratio:8.3g}, {memory:8.3g} MiB")

@@ -7,9 +7,7 @@ from sklearn.metrics import average_precision_score
 from torch import Tensor
 
 from apmax import metrics
-from benchmarks.timing import ratio
-
-Row = tuple[str, float, float]
+from benchmarks.timing import Row, ratio
 
 
 def data(n: int, prevalence: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -52,14 +50,4 @@ def against_sorts(n: int, prevalence: float) -> list[Row]:
 
 def run() -> list[Row]:
     """Return what was measured, the ratio and its target."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return [against_scikit_learn(10**7, 0.01), against_scikit_learn(10**7, 0.5), *against_sorts(10**5, 0.01)]
-    finally:
-        torch.set_num_threads(threads)
-
-
-if __name__ == "__main__":
-    for what, measured, target in run():
-        print(f"{what}: {measured:.3g} (target {target:g})")
+    return [against_scikit_learn(10**7, 0.01), against_scikit_learn(10**7, 0.5), *against_sorts(10**5, 0.01)]

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from benchmarks.timing import Row, best_times, timed
+
 HIDDEN, BATCH = 64, 64
 DRUGS = (
     "CC(=O)Oc1ccccc1C(=O)O",
@@ -74,19 +76,7 @@ def epoch(model: nn.Module, loader: Iterable[Any]) -> Callable[[], None]:
     return run
 
 
-def best(*jobs: Callable[[], Any], rounds: int) -> list[float]:
-    """Return each job's shortest time of this process; the jobs take turns, after one round that does not count."""
-    found = [float("inf")] * len(jobs)
-    for turn in range(rounds + 1):
-        for number, job in enumerate(jobs):
-            begin = time.process_time()
-            job()
-            if turn:
-                found[number] = min(found[number], time.process_time() - begin)
-    return found
-
-
-def peer_ratios() -> list[tuple[str, float, float]]:
+def peer_ratios() -> list[Row]:
     """Return GINE, MPNN and memory against torch_geometric's."""
     from torch_geometric.loader import DataLoader as PygLoader
 
@@ -96,10 +86,14 @@ def peer_ratios() -> list[tuple[str, float, float]]:
     data = dataset(1024)
     graphs = graph_list(data)
     ours, theirs = DataLoader(data, BATCH, shuffle=True), PygLoader(graphs, BATCH, shuffle=True)
-    gine = best(epoch(GINE(HIDDEN), ours), epoch(PygGINE(HIDDEN, 1), theirs), rounds=5)
+    gine = best_times(
+        epoch(GINE(HIDDEN), ours), epoch(PygGINE(HIDDEN, 1), theirs), seconds=0, least=5, clock=time.process_time
+    )
     few = data.subset(range(192))
     ours, theirs = DataLoader(few, BATCH, shuffle=True), PygLoader(graphs[:192], BATCH, shuffle=True)
-    mpnn = best(epoch(MPNN(HIDDEN), ours), epoch(PygMPNN(HIDDEN, 1), theirs), rounds=3)
+    mpnn = best_times(
+        epoch(MPNN(HIDDEN), ours), epoch(PygMPNN(HIDDEN, 1), theirs), seconds=0, least=3, clock=time.process_time
+    )
     listed = sum(value.nbytes for graph in graphs for value in graph.to_dict().values() if isinstance(value, Tensor))
     compact = sum(
         item.x.nbytes // 4 + item.edge_index.nbytes + item.edge_attr.nbytes // 4 + 4
@@ -113,7 +107,7 @@ def peer_ratios() -> list[tuple[str, float, float]]:
     ]
 
 
-def multilevel_ratios() -> list[tuple[str, float, float]]:
+def multilevel_ratios() -> list[Row]:
     """Return an epoch of ML-MPNN over one of the same network in plain torch, and over one of GINE."""
     from apmax.models.graphs import GINE, MLMPNN
     from benchmarks.pyg_networks import PlainMLMPNN
@@ -124,7 +118,7 @@ def multilevel_ratios() -> list[tuple[str, float, float]]:
         epoch(PlainMLMPNN(MLMPNN(HIDDEN)), DataLoader(data, BATCH, shuffle=True)),
         epoch(GINE(HIDDEN), DataLoader(dataset(1024), BATCH, shuffle=True)),
     )
-    ours, plain, gine = best(*jobs, rounds=6)
+    ours, plain, gine = best_times(*jobs, seconds=0, least=6, clock=time.process_time)
     return [
         ("ML-MPNN epoch / the same network in plain torch", ours / plain, 0.65),
         ("ML-MPNN epoch / GINE epoch, both ours", ours / gine, 4.0),
@@ -166,7 +160,7 @@ def prediction() -> tuple[float, dict[str, float]]:
     return rate, parts | {"network": scoring / count * 1e6}
 
 
-def fingerprint_ratios(count: int = 41_000) -> list[tuple[str, float, float]]:
+def fingerprint_ratios(count: int = 41_000) -> list[Row]:
     """Return the time of features and a LightGBM fit over that of the fit alone: processor time, one thread.
 
     The features are Morgan counts alone; counts, properties, scaffolds and canonical SMILES, as tree members are
@@ -189,11 +183,11 @@ def fingerprint_ratios(count: int = 41_000) -> list[tuple[str, float, float]]:
         store = Store.join([chunk.store for chunk in build_chunks(texts, fingerprints=True, workers=1, **options)])
         return FingerprintColumns().matrix(MoleculeDataset(store)), labels[store.rows]
 
-    rdkit, _ = timed(lambda: rdkit_counts(texts))
-    counts, _ = timed(lambda: morgan_matrix(texts))
-    scoring, _ = timed(lambda: features(graphs=False, identify=False))
-    trees, _ = timed(lambda: features(graphs=False))
-    everything, (matrix, y) = timed(features)
+    rdkit = timed(lambda: rdkit_counts(texts)).processor
+    counts = timed(lambda: morgan_matrix(texts)).processor
+    scoring = timed(lambda: features(graphs=False, identify=False)).processor
+    trees = timed(lambda: features(graphs=False)).processor
+    _, everything, (matrix, y) = timed(features)
     held_out = np.random.default_rng(0).random(len(y)) < 0.2
     stopping = np.flatnonzero(~held_out), np.flatnonzero(held_out)
     weight, sizes = np.ones(len(y)), [0] * matrix.shape[1]
@@ -203,7 +197,7 @@ def fingerprint_ratios(count: int = 41_000) -> list[tuple[str, float, float]]:
     }
     found = []
     for name, fit in fits.items():
-        alone = min(timed(fit)[0] for _ in range(3))
+        alone = min(timed(fit).processor for _ in range(3))
         for what, seconds in (
             (f"Morgan counts of {count:,} molecules", counts),
             ("counts, properties, scaffolds", trees),
@@ -213,13 +207,6 @@ def fingerprint_ratios(count: int = 41_000) -> list[tuple[str, float, float]]:
             found.append((line, (seconds + alone) / alone, 2.0))
     found.append(("Morgan counts and properties / MolFromSmiles and GetCountFingerprint alone", scoring / rdkit, 1.5))
     return found
-
-
-def timed(job: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the processor time of a job, and its result."""
-    begin = time.process_time()
-    result = job()
-    return time.process_time() - begin, result
 
 
 def rdkit_counts(texts: Sequence[str]) -> None:
@@ -255,24 +242,13 @@ def morgan_matrix(texts: Sequence[str]) -> Any:
     return sparse.csr_matrix((np.array(counts), np.array(columns), starts), shape=(len(starts) - 1, MORGAN_SIZE))
 
 
-def run() -> list[tuple[str, float, float]]:
+def run() -> list[Row]:
     """Return (what, ratio, target) of every claim; none where RDKit is missing, and no peer where PyG is."""
     if importlib.util.find_spec("rdkit") is None:
         return []
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        peers = importlib.util.find_spec("torch_geometric") is not None
-        found = peer_ratios() + multilevel_ratios() if peers else []
-        rate, parts = prediction()
-        where = ", ".join(f"{name} {value:.0f}" for name, value in parts.items())
-        found.append((f"1,500 molecules a second / from SMILES to scores (µs each: {where})", 1500 / rate, 1.0))
-        found += fingerprint_ratios()
-        return found
-    finally:
-        torch.set_num_threads(before)
-
-
-if __name__ == "__main__":
-    for what, ratio, target in run():
-        print(f"{what}: {ratio:.3f} (target {target:.3g})")
+    peers = importlib.util.find_spec("torch_geometric") is not None
+    found = peer_ratios() + multilevel_ratios() if peers else []
+    rate, parts = prediction()
+    where = ", ".join(f"{name} {value:.0f}" for name, value in parts.items())
+    found.append((f"1,500 molecules a second / from SMILES to scores (µs each: {where})", 1500 / rate, 1.0))
+    return found + fingerprint_ratios()

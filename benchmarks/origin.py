@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from apmax.reproduce.workers import source_commit
+from apmax.reproduce.origin import source_commit
 
 ROOT = Path(__file__).parents[1]
 

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.timing import Row
+
 PREVALENCE = 0.03
 SPLITS = 5
 STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
-Row = tuple[str, float, float]
 
 
 def write_digits(folder: Path, digit: int, *, scale: int = 1, seed: int = 0) -> Path:

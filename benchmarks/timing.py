@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
+Row = tuple[str, float, float]
+"""A claim of a benchmark: what is compared with what, the measured ratio, and the largest that meets the target."""
 _BLOCK = 0.005
+
+
+@contextlib.contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Compute with so many threads of torch within the context."""
+    import torch  # not at the top: `__main__` sets the threads of other libraries before any is loaded
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class Timed(NamedTuple):
+    """The seconds of wall-clock and of processor time that a job took, and its result."""
+
+    wall: float
+    processor: float
+    result: Any
+
+
+def timed(job: Callable[[], Any]) -> Timed:
+    """Run a job once and time it."""
+    wall, processor = time.perf_counter(), time.process_time()
+    result = job()
+    return Timed(time.perf_counter() - wall, time.process_time() - processor, result)
 
 
 def best_times(

@@ -9,7 +9,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -21,6 +21,7 @@ from apmax.samplers import PositiveBatchSampler
 from apmax.train import RECIPES, Optimizer, Record, Run, Sampler, Stage, compute_metrics, epochs
 from apmax.train.checkpoints import CheckpointSchedule, CheckpointWriter
 from apmax.workflows import demo
+from benchmarks.timing import Row, ratio
 
 BATCH, POSITIVES, STEPS = 256, 16, 150
 
@@ -90,24 +91,12 @@ def epoch_ratio(rounds: int = 5) -> float:
     return statistics.median(seconds("ap") / seconds("ce") for _ in range(rounds))
 
 
-def best_of(times: int, call: Callable[[], Any]) -> float:
-    """Return the least time of several calls."""
-
-    def timed() -> Iterator[float]:
-        for _ in range(times):
-            start = time.perf_counter()
-            call()
-            yield time.perf_counter() - start
-
-    return min(timed())
-
-
 def evaluation_ratio(rows: int = 1_000_000) -> float:
     """Return the time of all four metrics over that of one sort of the same scores."""
     generator = torch.Generator().manual_seed(0)
     scores: Tensor = torch.randn(rows, generator=generator)
     labels = (torch.rand(rows, generator=generator) < 0.01).float()
-    return best_of(3, lambda: compute_metrics(scores, labels)) / best_of(3, scores.sort)
+    return ratio(lambda: compute_metrics(scores, labels), scores.sort, seconds=0)
 
 
 class Demo(NamedTuple):
@@ -188,24 +177,14 @@ def checkpoints_per_epoch(seconds: float = 10.0) -> float:
     return submit.call_count / count
 
 
-def run() -> list[tuple[str, float, float]]:
+def run() -> list[Row]:
     """Return (what, ratio, target) of every claim."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        cost = checkpoint_cost()
-        return [
-            ("trainer step / bare loop, AP, 64-64 MLP, B = 256", step_ratio("ap"), 1.3),
-            ("trainer step / bare loop, CE, 64-64 MLP, B = 256", step_ratio("ce"), 1.3),
-            ("epoch with AP / epoch with CE", epoch_ratio(), 1.25),
-            ("AP + AUPRC + AUROC + objective of 1e6 scores / sort", evaluation_ratio(), 10.0),
-            ("one checkpoint / epoch of the demo", cost, 0.01),
-            ("checkpoints by the default schedule / time of the demo's epochs", cost * checkpoints_per_epoch(), 0.01),
-        ]
-    finally:
-        torch.set_num_threads(before)
-
-
-if __name__ == "__main__":
-    for what, ratio, target in run():
-        print(f"{what:60} {ratio:8.3f}  target {target:g}")
+    cost = checkpoint_cost()
+    return [
+        ("trainer step / bare loop, AP, 64-64 MLP, B = 256", step_ratio("ap"), 1.3),
+        ("trainer step / bare loop, CE, 64-64 MLP, B = 256", step_ratio("ce"), 1.3),
+        ("epoch with AP / epoch with CE", epoch_ratio(), 1.25),
+        ("AP + AUPRC + AUROC + objective of 1e6 scores / sort", evaluation_ratio(), 10.0),
+        ("one checkpoint / epoch of the demo", cost, 0.01),
+        ("checkpoints by the default schedule / time of the demo's epochs", cost * checkpoints_per_epoch(), 0.01),
+    ]

@@ -9,7 +9,6 @@ paper's first stage, the test part scored after every epoch.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 from collections import defaultdict
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import torch
 
 from apmax.reproduce import Trial, Workspace, code_origin, load_grid, load_paper_tables, plan_searches
-from apmax.reproduce.results import append_line
+from apmax.reproduce.results import append_line, read_lines
 from apmax.reproduce.run import read_trace, run_trial
 
 CELLS = [(data, model) for data in ("aicures", "aicures-random") for model in ("gine", "mpnn")]
@@ -50,7 +49,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("out", "best-test-epoch"), help="checkpoints")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
-    lines = [json.loads(text) for text in options.file.read_text().splitlines()] if options.file.exists() else []
+    lines = read_lines(options.file)
     known = {(line["data"], line["model"], line["split"]) for line in lines}
     trials = [search.tuning[0] for search in plan_searches(load_grid(), CELLS, ["ce"])]
     jobs = [(trial, options.work) for trial in trials if (trial.data, trial.model, trial.split) not in known]

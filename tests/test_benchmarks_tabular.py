@@ -25,6 +25,8 @@ from benchmarks.tabular.tables import (
     thin_rows,
 )
 
+from apmax.reproduce.results import read_lines
+
 
 @pytest.fixture
 def data(tmp_path, monkeypatch):
@@ -104,7 +106,7 @@ class TestRunner:
     def test_lines_hold_metrics_and_finished_ones_are_skipped(self, tmp_path, data, fitted):
         options = self.options(tmp_path)
         runner.run(options)
-        lines = runner.read_lines(options.path)
+        lines = read_lines(options.path)
         assert len(fitted) == 6
         assert len(lines) == 8, "three methods and one member of two resplits"
         split = load_table_split("thyroid", 0)
@@ -118,9 +120,7 @@ class TestRunner:
     def test_methods_of_equal_time_get_what_standard_took_on_the_same_split(self, tmp_path, data, fitted):
         options = self.options(tmp_path)
         runner.run(options)
-        took = {
-            line["resplit"]: line["seconds"] for line in runner.read_lines(options.path) if line["method"] == "standard"
-        }
+        took = {line["resplit"]: line["seconds"] for line in read_lines(options.path) if line["method"] == "standard"}
         assert {(seed, limit) for method, seed, limit in fitted if method == "lightgbm_tuned"} == set(took.items())
         with pytest.raises(SystemExit, match="as long as standard"):
             runner.run(runner.RunOptions(["thyroid"], [0], ["lightgbm_tuned"], tmp_path / "other.jsonl"))
@@ -134,7 +134,7 @@ class TestRunner:
         monkeypatch.setattr(runner, "_fit", fit)
         options = self.options(tmp_path, ("lightgbm", "extra_trees"))
         runner.run(options)
-        lines = runner.read_lines(options.path)
+        lines = read_lines(options.path)
         assert [("error" in line, line["method"]) for line in lines[:2]] == [(True, "lightgbm"), (False, "extra_trees")]
         assert "lightgbm" not in table_means(lines)
         page = write_report("Title", [*lines, {**lines[1], "resplit": 2}], ["thyroid"])

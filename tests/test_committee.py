@@ -32,6 +32,7 @@ from apmax.committee.trees import STOPPING_RULES, Forest, fit_boosting, fit_fore
 from apmax.data.archives import npz_content
 from apmax.folders import FolderError, read_manifest, write_manifest
 from apmax.metrics import Difference, average_precision
+from small_committees import training_rows
 
 COST = Cost(1.0, 0.0, 0.0)
 CHEAP = ["gbdt", "trees", "linear", "linear_ce"]
@@ -44,10 +45,6 @@ def table(seed: int = 0, rows: int = 400, share: float = 0.15, signal: float = 1
     X = rng.normal(size=(rows, 4))
     X[:, 0] += signal * y
     return X, y
-
-
-def training_rows(X: np.ndarray, y: np.ndarray, **more: object) -> TrainingRows:
-    return TrainingRows(ArrayFeatures(X), y, np.ones(len(y)), **more)
 
 
 @pytest.fixture(scope="module")

@@ -39,33 +39,19 @@ from apmax.data.archives import npz_content
 from apmax.folders import FolderError
 from apmax.metrics import average_precision
 from apmax.models.tables import build_table_model
-
-FAST = ["gbdt", "linear"]
-
-
-def table(seed: int = 0, rows: int = 200, positives: int = 40) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    y = np.zeros(rows)
-    y[rng.choice(rows, positives, replace=False)] = 1
-    X = rng.normal(size=(rows, 3))
-    X[:, 0] += 2 * y
-    return X, y
-
-
-def training_rows(X: np.ndarray, y: np.ndarray, **more: object) -> TrainingRows:
-    return TrainingRows(ArrayFeatures(X), y, np.ones(len(y)), **more)
+from small_committees import FAST, shifted_table, training_rows
 
 
 class TestThreads:
     @pytest.mark.parametrize("folds", [1, 2])
     def test_scores_do_not_depend_on_the_number_of_threads(self, folds):
-        X, y = table()
+        X, y = shifted_table()
         one, two = (fit_committee(training_rows(X, y), find_members(FAST), folds=folds, n_jobs=n) for n in (1, 2))
         assert np.array_equal(one.score(X, n_jobs=1), two.score(X, n_jobs=3))
 
     @pytest.mark.slow
     def test_scores_do_not_depend_on_the_number_of_processes(self):
-        X, y = table(rows=120)
+        X, y = shifted_table(rows=120)
         members = find_members(["linear", "mlp", "mlp_ce"])
         scores = [fit_committee(training_rows(X, y), members, folds=2, n_jobs=n).score(X) for n in (1, 2, 4)]
         assert np.array_equal(scores[0], scores[1])
@@ -81,7 +67,7 @@ class TestThreads:
 
             return Member(fit, None, "", Cost(seconds, 0, 0))
 
-        X, y = table()
+        X, y = shifted_table()
         members = {name: member(name, seconds) for name, seconds in {"short": 1, "long": 3, "middle": 2}.items()}
         fit_committee(training_rows(X, y), members, folds=2, n_jobs=1)
         assert begun == [(fold, name) for fold in (0, 1) for name in ("long", "middle", "short")]
@@ -90,7 +76,7 @@ class TestThreads:
         def fail(data):
             raise RuntimeError("no such model")
 
-        X, y = table()
+        X, y = shifted_table()
         members = {**find_members(["linear"]), "bad": Member(fail, None, "", Cost(1, 0, 0))}
         with pytest.raises(RuntimeError, match="no such model"):
             fit_committee(training_rows(X, y), members, folds=2, n_jobs=2)
@@ -99,14 +85,14 @@ class TestThreads:
         import torch
 
         before = torch.get_num_threads()
-        X, y = table()
+        X, y = shifted_table()
         fit_committee(training_rows(X, y), find_members(["linear"]), folds=2)
         assert torch.get_num_threads() == before
 
 
 class TestOneSplit:
     def test_the_model_is_fitted_to_all_rows_and_calibrated_on_held_out_ones(self):
-        X, y = table()
+        X, y = shifted_table()
         seen: list[int] = []
 
         def fit(data):
@@ -122,7 +108,7 @@ class TestOneSplit:
         assert abs(probability.mean() - y.mean()) < 0.1
 
     def test_a_given_split_is_used(self):
-        X, y = table()
+        X, y = shifted_table()
         rows = np.arange(200)
         fitted = fit_committee(training_rows(X, y), find_members(["gbdt"]), folds=[(rows[:120], rows[120:])])
         alone = average_precision(fitted.score(X), y).item()
@@ -130,7 +116,7 @@ class TestOneSplit:
 
     @pytest.mark.parametrize("case", ["one positive", "one group"])
     def test_rows_that_allow_no_split_are_fitted_without_scores(self, case, tmp_path):
-        X, y = table(positives=1 if case == "one positive" else 40)
+        X, y = shifted_table(positives=1 if case == "one positive" else 40)
         groups = None if case == "one positive" else y.astype(int)
         assert number_of_folds(y, groups, 5) < 2
         fitted = fit_committee(training_rows(X, y, groups=groups), find_members(["gbdt"]), folds=1)
@@ -145,7 +131,7 @@ class TestOneSplit:
 
 class TestTimes:
     def test_final_members_see_all_rows_with_the_rounds_of_the_folds(self):
-        X, y = table(rows=300, positives=60)
+        X, y = shifted_table(rows=300, positives=60)
         calls: list[tuple[int, object]] = []
         gbdt = find_members(["gbdt"])["gbdt"]
 
@@ -171,7 +157,7 @@ class TestTimes:
         assert number_of_folds(y, None, 5, times=np.arange(8)) >= 2
 
     def test_one_split_holds_out_the_latest_rows(self):
-        X, y = table()
+        X, y = shifted_table()
         times = np.random.default_rng(0).permutation(200).astype(float)
         ((train, held_out),) = make_folds(training_rows(X, y, times=times), 1, seed=0)
         assert times[train].max() < times[held_out].min()
@@ -191,7 +177,7 @@ class TestTimes:
     ],
 )
 def test_few_positives_give_finite_scores_and_no_comparison_of_blends(positives, kind):
-    X, y = table(positives, rows=120, positives=positives)
+    X, y = shifted_table(positives, rows=120, positives=positives)
     more = {}
     if kind == "groups":
         more = {"groups": np.arange(120) // 2}
@@ -213,12 +199,12 @@ def test_few_positives_give_finite_scores_and_no_comparison_of_blends(positives,
 
 @pytest.mark.parametrize("name", ["gbdt", "forest", "trees", "linear", "linear_ce"])
 def test_weights_reach_fits_and_leaderboard(name):
-    X, y = table(3, rows=150, positives=50)
+    X, y = shifted_table(3, rows=150, positives=50)
     # Every row a second time with the other label and next to no weight; with equal weights nothing could be learnt.
     twice, labels, weight = np.tile(X, (2, 1)), np.append(y, 1 - y), np.repeat([1.0, 1e-6], 150)
     rows = TrainingRows(ArrayFeatures(twice), labels, weight, groups=np.tile(np.arange(150), 2))
     fitted = fit_committee(rows, find_members([name]), folds=2)
-    new, truth = table(4, rows=300, positives=100)
+    new, truth = shifted_table(4, rows=300, positives=100)
     # By chance 0.33; and 0.5 in a leaderboard that counts both labels of a row alike.
     assert average_precision(fitted.score(new), truth).item() > 0.6
     assert fitted.leaderboard.blend.ap.estimate > 0.6
@@ -226,7 +212,7 @@ def test_weights_reach_fits_and_leaderboard(name):
 
 class TestProgress:
     def test_tasks_are_counted_up_front_and_named(self):
-        X, y = table()
+        X, y = shifted_table()
         states: list[FitProgress] = []
         fit_committee(training_rows(X, y), find_members(FAST), folds=3, on_progress=states.append)
         assert [state.finished for state in states] == list(range(7))
@@ -238,7 +224,7 @@ class TestProgress:
         assert states[-1].remaining == 0
 
     def test_finished_tasks_of_an_earlier_call_count(self):
-        X, y = table()
+        X, y = shifted_table()
         members, results, states = find_members(FAST), {}, []
         fit_committee(
             training_rows(X, y),
@@ -254,7 +240,7 @@ class TestProgress:
 class TestContinuing:
     @pytest.mark.parametrize("kind", ["folds", pytest.param("times", marks=pytest.mark.slow), "one split"])
     def test_a_fit_continues_from_any_state_to_the_same_bits(self, kind, tmp_path):
-        X, y = table()
+        X, y = shifted_table()
         members = find_members(["linear", "linear_ce"] if kind == "folds" else FAST)
         rows = training_rows(X, y, times=np.arange(200.0) if kind == "times" else None)
         folds = 1 if kind == "one split" else 2
@@ -278,7 +264,7 @@ class TestContinuing:
             assert np.array_equal(again.blend.weights, whole.blend.weights)
 
     def test_results_of_other_rows_are_refused(self, tmp_path):
-        X, y = table()
+        X, y = shifted_table()
         members = find_members(["linear"])
         save = lambda result: save_result(tmp_path, result, members["linear"])  # noqa: E731
         fit_committee(training_rows(X, y), members, folds=2, on_result=save)
@@ -316,7 +302,7 @@ np.save(folder / "scores.npy", committee.score(X))
 @pytest.fixture(scope="module")
 def best(tmp_path_factory):
     """Folder of a committee of effort "best", and its scores."""
-    X, y = table()
+    X, y = shifted_table()
     folder = tmp_path_factory.mktemp("best")
     fitted = fit_committee(training_rows(X, y), find_members(["gbdt"], effort="best"), folds=2)
     save_committee(folder, fitted)
@@ -326,7 +312,7 @@ def best(tmp_path_factory):
 class TestBestEffort:
     def test_seeds_are_averaged_and_restored(self, best):
         folder, scores = best
-        X, _ = table()
+        X, _ = shifted_table()
         loaded = load_committee(folder)
         model = loaded.folds[0].members["gbdt"]
         assert isinstance(model, SeedAverage)
@@ -406,7 +392,7 @@ def test_constant_scores_of_a_fold_are_not_blown_up():
             noise = 1e-17 * np.arange(len(matrix))
             return 0.1 + noise + 0.2 if self.constant else matrix[:, 0].astype(float)
 
-    X, y = table(rows=60, positives=20)
+    X, y = shifted_table(rows=60, positives=20)
     member = Member(lambda data: FirstColumn(data.seed == 1), None, "", Cost(0, 0, 0))
     fitted = fit_committee(training_rows(X, y), {"own": member}, folds=3)
     assert np.abs(fitted.score(X)).max() < 10
@@ -515,7 +501,7 @@ def test_windows_of_many_moments_take_no_square_of_time():
 
 
 def test_training_rows_of_one_class_are_refused_by_their_fold():
-    X, y = table()
+    X, y = shifted_table()
     every = np.arange(len(y))
     folds = [(every[::2], every[1::2]), (np.flatnonzero(y == 0), np.flatnonzero(y == 1))]
     with pytest.raises(ValueError, match="folds: the training rows of fold 2 are all of one class"):
@@ -523,7 +509,7 @@ def test_training_rows_of_one_class_are_refused_by_their_fold():
 
 
 def test_a_committee_without_held_out_classes_has_no_calibration(tmp_path):
-    X, y = table(positives=1)
+    X, y = shifted_table(positives=1)
     fitted = fit_committee(training_rows(X, y), find_members(FAST), folds=1)
     assert fitted.calibration is None
     np.testing.assert_array_equal(fitted.log_odds(fitted.score(X)), fitted.score(X))

@@ -14,8 +14,6 @@ from scipy import sparse
 pytest.importorskip("lightgbm")
 
 from apmax.committee import (
-    ArrayFeatures,
-    TrainingRows,
     find_members,
     fit_committee,
     trees,
@@ -25,21 +23,7 @@ from apmax.committee.trees import Forest, fit_forest
 from apmax.data.archives import npz_content
 from apmax.folders import folder_bytes
 from apmax.metrics import average_precision
-
-FAST = ["gbdt", "linear"]
-
-
-def table(seed: int = 0, rows: int = 200, positives: int = 40) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    y = np.zeros(rows)
-    y[rng.choice(rows, positives, replace=False)] = 1
-    X = rng.normal(size=(rows, 3))
-    X[:, 0] += 2 * y
-    return X, y
-
-
-def training_rows(X: np.ndarray, y: np.ndarray, **more: object) -> TrainingRows:
-    return TrainingRows(ArrayFeatures(X), y, np.ones(len(y)), **more)
+from small_committees import shifted_table, training_rows
 
 
 class TestSparseRows:
@@ -104,8 +88,8 @@ class TestForestSize:
 
     def test_a_sampled_forest_ranks_new_rows(self, monkeypatch):
         monkeypatch.setattr(trees, "MOST_FOREST_ROWS", 100)
-        X, y = table(rows=600, positives=40)
-        new, truth = table(1, rows=600, positives=40)
+        X, y = shifted_table(rows=600, positives=40)
+        new, truth = shifted_table(1, rows=600, positives=40)
         for kind in ("forest", "trees"):
             forest = fit_forest(X.astype(np.float32), y, np.ones(600), kind=kind, trees=30, seed=0)
             assert len(forest.starts) == 31
@@ -120,7 +104,7 @@ def test_rounding_a_threshold_down_splits_float32_values_alike(threshold, value)
 
 
 def test_compiled_scores_are_those_of_a_walk_from_node_to_node():
-    X, y = table(5)
+    X, y = shifted_table(5)
     X = X.astype(np.float32)
     forest = fit_forest(X, y, np.ones(200), kind="trees", trees=4, seed=0)
     expected = []
@@ -203,7 +187,7 @@ def test_files_with_thresholds_of_leaves_and_shares_of_all_nodes_are_read():
 
 
 def test_the_text_of_boosting_does_not_depend_on_its_threads():
-    X, y = table()
+    X, y = shifted_table()
     options = {"sizes": [0] * 3, "stopping": None, "seed": 0}
     one, two = (
         trees.fit_boosting(X.astype(np.float32), y, np.ones(len(y)), parameters={"num_threads": threads}, **options)

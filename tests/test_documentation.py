@@ -48,11 +48,22 @@ def test_python_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
         exec(compile(block, page.name, "exec"), names)
 
 
+def headings(page: Path) -> set[str]:
+    """Return the addresses of a page's headings, as GitHub and the site write them."""
+    titles = re.findall(
+        r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL), re.MULTILINE
+    )
+    return {re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
+def test_links_within_the_repository_lead_to_a_file_and_a_heading(page: Path) -> None:
     generated = {"command-line.md"} if page.parent.name == "reference" else set()
-    for link in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", page.read_text()):
-        assert link in generated or (page.parent / link).exists(), f"{page.name} links to {link}"
+    for link, heading in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text()):
+        target = page.parent / link if link else page
+        assert link in generated or target.exists(), f"{page.name} links to {link}"
+        if heading and target.suffix == ".md":
+            assert heading in headings(target), f"{page.name} links to {link}#{heading}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -238,3 +238,44 @@ def test_perfect_scores_give_0_and_the_reverse_almost_1():
     rows = torch.arange(1000)
     assert APLoss(labels)(labels * 10, labels, rows) == 0
     assert APLoss(labels)(-labels * 10, labels, rows) > 0.98
+
+
+def test_the_value_tells_perfect_from_random_scores_on_every_visit():
+    labels = (torch.arange(1000) % 50 == 0).float()
+    rows = torch.arange(1000)
+    random = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    for scores, low, high in ((labels * 10, 0.0, 0.0), (random, 0.9, 1.0)):
+        loss = APLoss(labels)
+        for _ in range(3):
+            assert low <= loss(scores, labels, rows).item() <= high
+
+
+def test_half_positives_in_each_batch_do_not_raise_the_tracked_ap():
+    """At 1 % positives and random scores AP is about 0.01, however many positives the batches hold."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.zeros(20_000)
+    labels[:200] = 1
+    scores = torch.randn(20_000, generator=generator)
+    truth = -ap_objective(scores, labels, "smooth_step").item()
+    tracked = {}
+    for prevalence in (None, "batch"):
+        loss = APLoss(labels, gamma=0.1, prevalence=prevalence)
+        for _ in range(400):
+            positives = torch.randperm(200, generator=generator)[:32]
+            negatives = 200 + torch.randperm(19_800, generator=generator)[:32]
+            rows = torch.cat([positives, negatives])
+            loss(scores[rows], labels[rows], rows)
+        tracked[prevalence] = (loss.u[:, 0] / loss.u[:, 1]).mean().item()
+    assert truth < 0.02
+    assert tracked[None] == pytest.approx(truth, rel=0.25)
+    assert tracked["batch"] > 0.4  # what goes wrong without the correction
+
+
+def test_the_logistic_surrogate_is_finite_at_a_gap_of_120():
+    loss = built(surrogate="logistic", gamma=1.0)
+    scores = (SCORES + 120 * (1 - LABELS)).requires_grad_()
+    value = loss(scores, LABELS, torch.arange(10))
+    value.backward()
+    assert value > 0.99
+    assert scores.grad.isfinite().all()
+    assert scores.grad.abs().max() > 0

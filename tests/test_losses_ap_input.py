@@ -319,12 +319,6 @@ def test_strided_inputs_are_taken_without_a_warning():
     assert APLoss(LABELS)(scores, labels, rows) == APLoss(LABELS)(SCORES, LABELS, ROWS)
 
 
-def test_columns_and_vectors_may_be_mixed_without_broadcasting():
-    expected = APLoss(LABELS)(SCORES, LABELS, ROWS)
-    assert APLoss(LABELS)(SCORES[:, None], LABELS, ROWS) == expected
-    assert APLoss(LABELS)(SCORES, LABELS[:, None], ROWS) == expected
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -351,15 +345,18 @@ def test_a_wrong_hyper_parameter_is_refused_by_its_name(options, message):
         APLoss(LABELS, **options)
 
 
+def test_training_labels_that_are_missing_do_not_become_negatives():
+    with pytest.raises(ValueError, match="labels must be 0 or 1, got nan"):
+        APLoss(changed(LABELS, 4, NAN))
+
+
 @pytest.mark.parametrize("labels", [[0, 0, 0], [[0, 0], [0, NAN]]])
 def test_labels_without_a_positive_are_refused(labels):
     with pytest.raises(ValueError, match="labels must hold at least one positive"):
         APLoss(np.array(labels))
 
 
-def test_a_misspelt_keyword_is_a_type_error():
-    with pytest.raises(TypeError, match="gama"):
-        APLoss(LABELS, gama=0.9)
+def test_a_misspelt_keyword_of_a_call_is_a_type_error():
     with pytest.raises(TypeError, match="indices"):
         APLoss(LABELS)(SCORES, LABELS, indices=ROWS)
 

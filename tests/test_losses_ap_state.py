@@ -48,6 +48,19 @@ def test_u_has_a_line_for_each_positive_in_the_order_of_the_rows():
     assert loss.memory.rows.tolist() == [0, 3, 5, 8]
 
 
+def test_every_positive_has_a_line_of_its_own():
+    """Rows far apart, and positives beside negatives of the same place in their class, do not collide."""
+    labels = torch.zeros(100_000)
+    rows = torch.tensor([0, 1, 2, 50_000, 50_001, 99_999])
+    labels[rows[[1, 3, 5]]] = 1
+    loss = APLoss(labels, gamma=1.0)
+    for anchor in (1, 3, 5):
+        scores = torch.tensor([0.1, 0.0, -0.2, 0.0, 0.3, 0.0]) * anchor
+        batch = torch.tensor([0, 2, 4, anchor])
+        loss(scores[batch], labels[rows[batch]], rows[batch])
+    assert len({tuple(line) for line in loss.u.tolist()}) == 3
+
+
 def test_never_visited_is_a_second_component_of_zero():
     loss = APLoss(LABELS, gamma=0.1)
     assert loss.u.count_nonzero() == 0
@@ -169,6 +182,10 @@ def test_u_follows_the_module_but_never_below_float32(move, expected):
     assert torch.equal(moved.u, before.to(expected))
     step(moved, [0, 3, 1, 2])
     assert moved.u.dtype == expected
+
+
+def test_all_of_the_state_moves_to_another_device():
+    assert {buffer.device.type for buffer in trained().to("meta").buffers()} == {"meta"}
 
 
 def test_a_halved_loss_works_as_accurately_as_before():

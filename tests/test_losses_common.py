@@ -89,9 +89,11 @@ def test_labels_of_any_type_are_taken(build, dtype):
     assert build(LABELS.to(dtype))(SCORES, LABELS[ROWS].to(dtype), ROWS) == expected
 
 
-def test_a_column_is_a_vector(build):
-    expected = build(LABELS)(SCORES, LABELS[ROWS], ROWS)
-    assert build(LABELS)(SCORES[:, None], LABELS[ROWS][:, None], ROWS) == expected
+def test_a_column_is_a_vector_and_not_broadcast_to_a_matrix(build):
+    scores, labels = SCORES, LABELS[ROWS]
+    expected = build(LABELS)(scores, labels, ROWS)
+    for batch in ((scores[:, None], labels[:, None]), (scores[:, None], labels), (scores, labels[:, None])):
+        assert build(LABELS)(*batch, ROWS) == expected
 
 
 def test_training_labels_of_one_column_are_one_task(build):

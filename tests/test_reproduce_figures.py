@@ -82,7 +82,7 @@ def test_dots_stand_at_the_means_and_diamonds_at_the_papers():
         **result_lines("aicures", "mpnn", "soap", {"fold0": 0.8}),
     }
     # MinMax has no run and no line; SOAP has a line because of the other network.
-    figure = figures.draw_dots(summarise("table6", lines, rows=["ce", "minmax", "soap", "apmax"]), {})
+    figure = figures.draw_figure(summarise("table6", lines, rows=["ce", "minmax", "soap", "apmax"]), {})
     axes, other = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["apmax (default recipe)", "SOAP", "CE"]
     assert axes.get_xlim() == other.get_xlim()
@@ -99,7 +99,7 @@ def test_dots_name_missing_runs():
         **result_lines("aicures", "gine", "ce", {"fold0": 0.2}),
         **result_lines("aicures", "mpnn", "soap", {"fold0": 0.2}),
     }
-    figure = figures.draw_dots(summarise("table6", lines, rows=["ce", "soap"]), {})
+    figure = figures.draw_figure(summarise("table6", lines, rows=["ce", "soap"]), {})
     assert "1 of 10" in words(figure)
     assert "not run" in words(figure)
 
@@ -108,7 +108,7 @@ def test_convergence_is_the_mean_over_the_epochs_that_all_runs_have():
     lines = result_lines(*TINY_CELL, "soap", {0: 0.5, 1: 0.7})
     each = zip(lines.values(), ([0.1, 0.2, 0.9], [0.3, 0.6]), strict=True)
     histories = {line["key"]: epoch_values(line, test_auprc=values) for line, values in each}
-    figure = figures.draw_convergence(summarise("convergence", lines), histories)
+    figure = figures.draw_figure(summarise("convergence", lines), histories)
     (line,) = figure.axes[0].lines
     assert line.get_xydata().tolist() == [[1, pytest.approx(0.2)], [2, pytest.approx(0.4)]]
     assert "SOAP (2)" in words(figure)
@@ -119,21 +119,21 @@ def test_run_whose_epochs_were_not_all_kept_is_left_out():
     lines = result_lines(*TINY_CELL, "soap", {0: 0.5, 1: 0.7})
     each = zip(lines.values(), ([0.1, None], [0.3, 0.6]), strict=True)
     histories = {line["key"]: epoch_values(line, test_auprc=values) for line, values in each}
-    figure = figures.draw_convergence(summarise("convergence", lines), histories)
+    figure = figures.draw_figure(summarise("convergence", lines), histories)
     assert figure.axes[0].lines[0].get_ydata().tolist() == [0.3, 0.6]
     assert "SOAP (1)" in words(figure)
 
 
 def test_batch_sizes_stand_at_the_sizes_that_the_grid_says():
     lines = {**result_lines(*TINY_CELL, "soap_16", {0: 0.5}), **result_lines(*TINY_CELL, "soap_512", {0: 0.6, 1: 0.8})}
-    figure = figures.draw_batch_sizes(summarise("batch-size", lines), {})
+    figure = figures.draw_figure(summarise("batch-size", lines), {})
     means = next(line for line in figure.axes[0].lines if line.get_marker() == "o")
     assert means.get_xydata().tolist() == [[16, 0.5], [512, pytest.approx(0.7)]]
     assert "SOAP, batch 1024" in words(figure)
 
 
 def test_consistency_draws_ap_and_minus_the_objective_and_says_how_well_they_agree():
-    figure = figures.draw_consistency(
+    figure = figures.draw_figure(
         summarise("consistency", partial_results("consistency")[0]), partial_results("consistency")[1]
     )
     left, right = (axes.lines[0].get_ydata() for axes in figure.axes)
@@ -144,7 +144,7 @@ def test_consistency_draws_ap_and_minus_the_objective_and_says_how_well_they_agr
 
 def test_no_skill_line_is_the_share_of_positives():
     lines, _ = partial_results("pr-curves")
-    figure = figures.draw_precision_recall(summarise("pr-curves", lines), {})
+    figure = figures.draw_figure(summarise("pr-curves", lines), {})
     grey = next(line for line in figure.axes[0].lines if line.get_color() == "grey")
     assert set(grey.get_ydata()) == {4 / 200}
 

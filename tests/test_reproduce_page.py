@@ -19,13 +19,13 @@ from tools.write_results import (
     outcome_paragraph,
     read_peer_runs,
     readme_block,
-    replace_block,
     results_page,
     summarise_results,
 )
 
 from apmax.reproduce import Results, load_grid
 from apmax.reproduce.grid import candidate_settings
+from apmax.reproduce.pages import replace_block
 from small_experiments import CELL, partial_table6, result_lines, three_cells, tuned_lines
 
 ROOT = Path(__file__).parent.parent
@@ -151,7 +151,7 @@ def test_pages_are_made_from_the_results_alone(results):
     peer_runs = read_peer_runs(ROOT / RESULTS / LIBAUC)
     page = results_page(found, len(lines), histories, results.test_scores(), peer_runs)
     assert page == TEXT, "run: make results"
-    assert replace_block(readme, readme_block(found, len(lines))) == readme, "run: make results"
+    assert f"<!-- results -->\n\n{readme_block(found, len(lines))}\n\n<!-- /results -->" in readme, "run: make results"
 
 
 def test_pages_have_all_committed_results():
@@ -196,13 +196,19 @@ def test_pages_without_results_say_so():
     assert "Nothing has been run yet." in readme_block([], 0)
 
 
-def test_readme_without_marks_is_refused():
+def test_page_without_marks_is_refused_and_left_unchanged(tmp_path):
+    page = tmp_path / "README.md"
+    page.write_text("# no marks")
     with pytest.raises(ValueError, match=r"README.md must have one <!-- results -->"):
-        replace_block("# no marks", "block")
+        replace_block(page, "results", "block")
+    assert page.read_text() == "# no marks"
 
 
-def test_only_the_block_of_the_readme_is_replaced():
-    assert replace_block("a\n<!-- results -->old<!-- /results -->\nb", "new \\1") == "a\nnew \\1\nb"
+def test_only_the_text_between_the_marks_is_replaced(tmp_path):
+    page = tmp_path / "README.md"
+    page.write_text("a\n<!-- results -->old<!-- /results -->\nb")
+    replace_block(page, "results", "new \\1")
+    assert page.read_text() == "a\n<!-- results -->\n\nnew \\1\n\n<!-- /results -->\nb"
 
 
 def test_outcome_counts_the_cases_of_soap_and_of_the_recipe_against_its_control():

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from apmax.reproduce import Results, code_origin
+from apmax.reproduce.origin import source_commit
 from apmax.reproduce.results import HISTORIES_FILE, RESULTS_FILE, append_line, claimed
-from apmax.reproduce.workers import source_commit
 
 
 def hold(path, ready):

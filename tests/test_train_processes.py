@@ -13,12 +13,9 @@ import pytest
 import torch
 
 from apmax.train import load_checkpoint, read_records
+from small_training import same
 
 pytestmark = pytest.mark.slow
-
-
-def same(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 SCRIPT = Path(__file__).with_name("training_script.py")

@@ -27,6 +27,7 @@ from apmax.train import (
     read_records,
 )
 from apmax.train.checkpoints import CheckpointSchedule
+from small_training import same
 
 
 def split(rows, seed):
@@ -83,10 +84,6 @@ def finished(run, directory, model=None, resume=True):
 def last(directory):
     state = load_checkpoint(directory / "checkpoint.pt")
     return {f"{part}.{name}": value for part in ("model", "loss") for name, value in state.get(part, {}).items()}
-
-
-def same(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 def without_time(records):

@@ -20,7 +20,7 @@ from benchmarks.when_ap_pays.page import (
     summarise_cell,
 )
 from benchmarks.when_ap_pays.problems import TOPS, Cell, make_problem
-from benchmarks.when_ap_pays.study import load_parts, plan, read_lines, run_study
+from benchmarks.when_ap_pays.study import load_parts, plan, read_study, run_study
 from scipy import stats
 from sklearn.metrics import average_precision_score
 
@@ -126,7 +126,7 @@ def test_processes_share_the_runs_without_overlap(tmp_path, monkeypatch):
         run_study(tmp_path / "map.jsonl", seconds=60, origin={}, report=reports.append, share=(number, 2))
         found.append(len(reports))
     assert found == [2, 1]
-    assert [cell for cell, *_ in read_lines(tmp_path / "map.jsonl")] == [cells[0], cells[2], cells[1]]
+    assert [cell for cell, *_ in read_study(tmp_path / "map.jsonl")] == [cells[0], cells[2], cells[1]]
 
 
 def small_lines(values):
@@ -177,10 +177,10 @@ def test_results_with_fewer_rates_are_completed(tmp_path, monkeypatch):
     run_study(path, seconds=60, origin={}, report=str)
     monkeypatch.setattr(study, "RATES", rates[:2])
     run_study(path, seconds=60, origin={}, report=str)
-    completed = read_lines(path)
+    completed = read_study(path)
     path.unlink()
     run_study(path, seconds=60, origin={}, report=str)
-    at_once = read_lines(path)
+    at_once = read_study(path)
     for line in [*completed.values(), *at_once.values()]:
         del line["seconds"]
     assert completed == at_once
@@ -194,4 +194,4 @@ def test_seeds_with_missing_methods_are_left_out():
 
 def test_page_is_made_from_the_results_alone():
     text = (ROOT / PAGE).read_text(encoding="utf-8")
-    assert page_block(read_lines(ROOT / LINES)) in text, "run: python -m benchmarks.when_ap_pays --write"
+    assert page_block(read_study(ROOT / LINES)) in text, "run: python -m benchmarks.when_ap_pays --write"

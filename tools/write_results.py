@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,6 +29,7 @@ from apmax.reproduce.pages import (
     pooled_methods,
     pooled_table,
     power_table,
+    replace_block,
     summarise_item,
     tuning_table,
     write_item_files,
@@ -55,7 +55,8 @@ from apmax.validation import plural
 PAGE, README, RESULTS = Path("docs", "results", "index.md"), Path("README.md"), Path("results")
 LIBAUC = "libauc_hiv"
 """Folder of the runs of LibAUC's own loss, optimiser and sampler, by `benchmarks/libauc_hiv.py`."""
-BLOCK_START, BLOCK_END = "<!-- results -->", "<!-- /results -->"
+BLOCK = "results"
+"""The name of the generated part of the README."""
 BASE = "ce"
 
 TUNED = "quick"
@@ -75,7 +76,7 @@ def summarise_results(lines: ResultLines, items: Sequence[str] | None = None) ->
         items: Only these items.
     """
     grid = load_grid()
-    found = []
+    summaries = []
     shown: set[tuple[str, str, str, str]] = set()
     for item in (grid.items[name] for name in items or grid.items):
         fewer = 0
@@ -97,10 +98,10 @@ def summarise_results(lines: ResultLines, items: Sequence[str] | None = None) ->
                     continue
             summary = summarise_item(grid, item, lines, cells=cells, rows=rows, budget=budget)
             if any(entry.done and (not fewer or entry.choices > fewer) for entry in summary.entries.values()):
-                found.append(summary)
+                summaries.append(summary)
                 shown |= {(budget, *key) for key in summary.entries}
             fewer = count
-    return found
+    return summaries
 
 
 def results_page(
@@ -282,11 +283,11 @@ def _released_outcome(summaries: Sequence[ItemSummary]) -> list[str]:
     for summary in summaries:
         if summary.item.name == "released" and summary.has_default_budget:
             entries = [entry for key, entry in summary.entries.items() if key[2] == "soap_released"]
-            found = [entry.paired["auprc"].difference > 0 for entry in entries if "auprc" in entry.paired]
-            if found:
+            above = [entry.paired["auprc"].difference > 0 for entry in entries if "auprc" in entry.paired]
+            if above:
                 return [
                     "by the authors' released code and from their cross-entropy weights with "
-                    f"{sum(found)} of {plural(len(found), 'network')} on HIV"
+                    f"{sum(above)} of {plural(len(above), 'network')} on HIV"
                 ]
     return []
 
@@ -382,26 +383,14 @@ def _duration(seconds: float) -> str:
 
 
 def readme_block(summaries: Sequence[ItemSummary], count: int) -> str:
-    """Return the README's summary with its two marks; the arguments are those of `results_page`."""
-    text = "Nothing has been run yet."
-    if summaries:
-        outcome = " ".join(outcome_paragraph(summaries, "docs/explanation/when-ap-pays.md"))
-        text = (
-            f"**The paper's claim, run again** ({plural(count, 'result')}, [beside the paper's "
-            f"numbers](docs/results/index.md)). {outcome}"
-        ).rstrip()
-    return "\n".join([BLOCK_START, text, BLOCK_END])
-
-
-def replace_block(readme: str, block: str) -> str:
-    """Return the README with its summary replaced.
-
-    Raises:
-        ValueError: The README does not have the two marks.
-    """
-    if readme.count(BLOCK_START) != 1 or readme.count(BLOCK_END) != 1:
-        raise ValueError(f"README.md must have one {BLOCK_START} and one {BLOCK_END} around the summary of results")
-    return re.sub(f"{re.escape(BLOCK_START)}.*{re.escape(BLOCK_END)}", lambda _: block, readme, flags=re.DOTALL)
+    """Return the README's summary; the arguments are those of `results_page`."""
+    if not summaries:
+        return "Nothing has been run yet."
+    outcome = " ".join(outcome_paragraph(summaries, "docs/explanation/when-ap-pays.md"))
+    return (
+        f"**The paper's claim, run again** ({plural(count, 'result')}, [beside the paper's "
+        f"numbers](docs/results/index.md)). {outcome}"
+    ).rstrip()
 
 
 def write_results(root: Path) -> None:
@@ -413,8 +402,7 @@ def write_results(root: Path) -> None:
         write_item_files(summary, root / RESULTS, histories)
     page = results_page(summaries, count, histories, results.test_scores(), read_peer_runs(root / RESULTS / LIBAUC))
     write_atomic(root / PAGE, page.encode())
-    readme = (root / README).read_text(encoding="utf-8")
-    write_atomic(root / README, replace_block(readme, readme_block(summaries, count)).encode())
+    replace_block(root / README, BLOCK, readme_block(summaries, count))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the report on images says about its problems."""
+"""Content of the report on images."""
 
 from __future__ import annotations
 

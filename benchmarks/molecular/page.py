@@ -1,4 +1,4 @@
-"""What the report on molecules says about its problems."""
+"""Content of the report on molecules."""
 
 from __future__ import annotations
 

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import torch
 
+from apmax.reproduce.results import read_lines
 from benchmarks.tabular.methods import use_cores
-from benchmarks.tabular.runner import METHODS, RunOptions, read_lines, run
+from benchmarks.tabular.runner import METHODS, RunOptions, run
 from benchmarks.tabular.tables import DEVELOPMENT, HELD_BACK, RESPLITS
 
 PARTS = {"development": DEVELOPMENT, "held_back": HELD_BACK}

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apmax.validation import plural
+from benchmarks.markdown import markdown_table
 from benchmarks.tabular.tables import RESPLITS
 
 _Line = Mapping[str, Any]
@@ -142,15 +143,3 @@ def cost_table(lines: Sequence[_Line], methods: Sequence[str]) -> str:
         own = [line for line in lines if line["method"] == method and "error" not in line]
         rows.append([method, *(f"{np.mean([line[key] for line in own]):.1f}" for key in ("seconds", "cpu_seconds"))])
     return markdown_table(rows)
-
-
-def markdown_table(rows: Sequence[Sequence[str]]) -> str:
-    """Return a table whose first row is its head.
-
-    >>> print(markdown_table([["a", "b"], ["1", "2"]]))
-    | a | b |
-    |---|---|
-    | 1 | 2 |
-    """
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([lines[0], f"|{'---|' * len(rows[0])}", *lines[1:]])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import platform
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from apmax.metrics import auprc, auroc, average_precision
+from apmax.reproduce.results import append_line, read_lines
 from benchmarks.origin import benchmark_commit
 from benchmarks.tabular.methods import (
     BASELINES,
@@ -63,28 +63,10 @@ class Suite:
     packages: Sequence[str] = PACKAGES
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    r"""Return the finished lines; one that a killed run has left incomplete at the end is left out.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "lines.jsonl"
-    ...     _ = path.write_text('{"ap": 0.5}\n{"ap": 0.')
-    ...     read_lines(path)
-    [{'ap': 0.5}]
-    """
-    if not path.exists():
-        return []
-    whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
-    return [json.loads(line) for line in whole.splitlines()]
-
-
 def run(options: RunOptions, suite: Suite | None = None) -> None:
     """Run what is not in the file yet, of tables if no other suite is given."""
     suite = Suite(METHODS, load_table_split, _fit) if suite is None else suite
     lines = read_lines(options.path)
-    options.path.parent.mkdir(parents=True, exist_ok=True)
-    options.path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     common = {
         "cores": cores(),
         "commit": benchmark_commit(),
@@ -102,13 +84,12 @@ def run(options: RunOptions, suite: Suite | None = None) -> None:
                 limit = own["standard"]["seconds"] if method in SAME_TIME and "standard" in own else None
                 if method in SAME_TIME and limit is None:
                     raise SystemExit(f"{method} runs as long as standard, which {table} has no line of")
-                with options.path.open("a", encoding="utf-8") as file:
-                    for line, scores in measure(split, method, resplit, limit, options.autogluon, suite.fit):
-                        if options.keep is not None and scores is not None:
-                            options.keep(table, resplit, split, line["method"], scores)
-                        entry = place | line | common | {"finished": f"{datetime.datetime.now():%Y-%m-%d %H:%M}"}
-                        own[entry["method"]] = entry
-                        file.write(json.dumps(entry) + "\n")
+                for line, scores in measure(split, method, resplit, limit, options.autogluon, suite.fit):
+                    if options.keep is not None and scores is not None:
+                        options.keep(table, resplit, split, line["method"], scores)
+                    entry = place | line | common | {"finished": f"{datetime.datetime.now():%Y-%m-%d %H:%M}"}
+                    own[entry["method"]] = entry
+                    append_line(options.path, entry)
                 done = own[method]
                 found = f"AP {done['ap']:.4f}" if "ap" in done else done["error"]
                 print(f"{table} {resplit} {method}: {found}, {done['seconds']:.0f} s", flush=True)

@@ -5,7 +5,6 @@ Raw scores of every variant are kept in a work folder, so that a study can be ex
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,11 +22,12 @@ from apmax.committee.network_members import PERCEPTRON
 from apmax.committee.trees import STOPPING_RULES
 from apmax.data import k_fold
 from apmax.metrics import average_precision
+from apmax.reproduce.results import append_line, read_lines
 from apmax.train import table_recipe
+from benchmarks.markdown import markdown_table
 from benchmarks.origin import benchmark_commit
 from benchmarks.tabular.crossfits import MemberScores, cached_scores, cross_fit, keep_positives
-from benchmarks.tabular.report import bootstrap_means, markdown_table
-from benchmarks.tabular.runner import read_lines
+from benchmarks.tabular.report import bootstrap_means
 from benchmarks.tabular.tables import TableSplit, load_table_split
 
 _Array = NDArray[np.float64]
@@ -148,12 +148,25 @@ class Study:
         self.lines = read_lines(path)
         self.commit = benchmark_commit()
 
-    def add(self, **line: Any) -> None:
-        """Append a line."""
+    def add(self, place: Mapping[str, Any], split: TableSplit, held_out: _Array, test: _Array, **facts: Any) -> None:
+        """Append a line with the AP of cross-fitted and of test scores.
+
+        Args:
+            place: Study, table, resplit, positives and setting.
+            split: The rows.
+            held_out: Cross-fitted scores of the training rows.
+            test: Scores of the test rows.
+            **facts: More to record.
+        """
+        line = {
+            **place,
+            "crossfit_ap": float(average_precision(held_out, split.train_labels)),
+            "test_ap": float(average_precision(test, split.test_labels)),
+            **facts,
+        }
         entry = {key: round(value, 6) if isinstance(value, float) else value for key, value in line.items()}
         self.lines.append(entry | {"commit": self.commit})
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(self.lines[-1]) + "\n")
+        append_line(self.path, self.lines[-1])
 
     def has(self, **place: Any) -> bool:
         """Return whether a line of this place is there."""
@@ -189,32 +202,20 @@ def _run_variants(study: Study, tables: Sequence[str], resplit: int, *, name: st
                     continue
                 split, found = study.scores(table, resplit, positives, f"{name}-{setting}", member)
                 held_out, test = found.aligned(by_fold=True)
-                study.add(
-                    **place,
-                    crossfit_ap=float(average_precision(held_out, split.train_labels)),
-                    test_ap=float(average_precision(test, split.test_labels)),
-                    seconds=found.seconds,
-                )
+                study.add(place, split, held_out, test, seconds=found.seconds)
 
 
 def _run_alignment(study: Study, tables: Sequence[str], resplit: int, *, name: str, members: Sequence[str]) -> None:
     """Compare alignment by fold with none for log-loss members: each alone, and the blend of all."""
     for table in tables:
-        if study.has(study=name, table=table, resplit=resplit, setting="blend, none"):
+        place = {"study": name, "table": table, "resplit": resplit, "positives": None}
+        if study.has(**place, setting="blend, none"):
             continue
         found = {each: study.scores(table, resplit, None, each, MEMBERS[each]) for each in members}
         split = next(iter(found.values()))[0]
         scores = {each: own for each, (_, own) in found.items()}
         for setting, held_out, test in aligned_scores(scores, split.train_labels):
-            study.add(
-                study=name,
-                table=table,
-                resplit=resplit,
-                positives=None,
-                setting=setting,
-                crossfit_ap=float(average_precision(held_out, split.train_labels)),
-                test_ap=float(average_precision(test, split.test_labels)),
-            )
+            study.add({**place, "setting": setting}, split, held_out, test)
 
 
 def aligned_scores(scores: Mapping[str, MemberScores], labels: _Array) -> Iterator[tuple[str, _Array, _Array]]:
@@ -229,6 +230,14 @@ def aligned_scores(scores: Mapping[str, MemberScores], labels: _Array) -> Iterat
         yield f"blend, {setting}", blend.score(held_out), blend.score(test)
 
 
+def _member_columns(study: Study, table: str, resplit: int, positives: int | None) -> tuple[TableSplit, _Array, _Array]:
+    """Return a split, and the aligned scores of training and test rows: a column for each member but the networks."""
+    found = [study.scores(table, resplit, positives, name, MEMBERS[name]) for name in WITHOUT_NETWORKS]
+    aligned = [each.aligned(by_fold=True) for _, each in found]
+    held_out, test = (np.stack([each[part] for each in aligned], 1) for part in (0, 1))
+    return found[0][0], held_out, test
+
+
 def _run_blends(study: Study, tables: Sequence[str], resplit: int) -> None:
     """Compare the methods of blending by the number of positives, without networks."""
     for table in tables:
@@ -237,18 +246,11 @@ def _run_blends(study: Study, tables: Sequence[str], resplit: int) -> None:
             few = positives is not None and load_table_split(table, resplit).train_labels.sum() <= positives
             if few or study.has(**place, setting="mean"):
                 continue
-            found = [study.scores(table, resplit, positives, name, MEMBERS[name]) for name in WITHOUT_NETWORKS]
-            split, aligned = found[0][0], [each.aligned(by_fold=True) for _, each in found]
-            held_out, test = (np.stack([each[part] for each in aligned], 1) for part in (0, 1))
+            split, held_out, test = _member_columns(study, table, resplit, positives)
             blends = {name: fit_blend(held_out, split.train_labels, method=name) for name in (*METHODS, "auto")}
-            mean = np.full(len(found), 1 / len(found))
+            mean = np.full(held_out.shape[1], 1 / held_out.shape[1])
             for setting, blend in [*blends.items(), ("mean", replace(blends["greedy"], weights=mean))]:
-                study.add(
-                    **place,
-                    setting=setting,
-                    crossfit_ap=float(average_precision(blend.score(held_out), split.train_labels)),
-                    test_ap=float(average_precision(blend.score(test), split.test_labels)),
-                )
+                study.add({**place, "setting": setting}, split, blend.score(held_out), blend.score(test))
 
 
 def _run_small_weights(study: Study, tables: Sequence[str], resplit: int) -> None:
@@ -257,19 +259,12 @@ def _run_small_weights(study: Study, tables: Sequence[str], resplit: int) -> Non
         place = {"study": "small weights", "table": table, "resplit": resplit, "positives": None}
         if study.has(**place):
             continue
-        found = [study.scores(table, resplit, None, name, MEMBERS[name]) for name in WITHOUT_NETWORKS]
-        split, aligned = found[0][0], [each.aligned(by_fold=True) for _, each in found]
-        held_out, test = (np.stack([each[part] for each in aligned], 1) for part in (0, 1))
+        split, held_out, test = _member_columns(study, table, resplit, None)
         for setting, share in (("from a tenth of the largest", 0.1), ("all weights", 1e-6), ("from a fifth", 0.2)):
             with mock.patch("apmax.blend._LEAST_SHARE", share):
                 blend = fit_blend(held_out, split.train_labels)
-            study.add(
-                **place,
-                setting=setting,
-                crossfit_ap=float(average_precision(blend.score(held_out), split.train_labels)),
-                test_ap=float(average_precision(blend.score(test), split.test_labels)),
-                members=int((blend.weights > 0).sum()),
-            )
+            members = int((blend.weights > 0).sum())
+            study.add({**place, "setting": setting}, split, blend.score(held_out), blend.score(test), members=members)
 
 
 def grouped_split(seed: int, groups: int = 30, size: int = 200, spread: float = 1.0) -> tuple[TableSplit, _Array]:
@@ -298,20 +293,13 @@ def _run_groups(study: Study, tables: Sequence[str], resplit: int) -> None:  # n
     for spread in (0.0, 1.0, 2.0):
         for seed in range(5 * resplit, 5 * resplit + 5):
             table = f"groups, spread {spread:g}, seed {seed}"
-            if study.has(study="groups", table=table, setting="blend, none"):
+            place = {"study": "groups", "table": table, "resplit": resplit, "positives": spread}
+            if study.has(**place, setting="blend, none"):
                 continue
             split, groups = grouped_split(seed, spread=spread)
             scores = {name: cross_fit(split, member, groups=groups) for name, member in members.items()}
             for setting, held_out, test in aligned_scores(scores, split.train_labels):
-                study.add(
-                    study="groups",
-                    table=table,
-                    resplit=resplit,
-                    positives=spread,
-                    setting=setting,
-                    crossfit_ap=float(average_precision(held_out, split.train_labels)),
-                    test_ap=float(average_precision(test, split.test_labels)),
-                )
+                study.add({**place, "setting": setting}, split, held_out, test)
 
 
 ALL_STUDIES: dict[str, Callable[[Study, Sequence[str], int], None]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,20 +11,21 @@ from typing import Any, NamedTuple
 
 from apmax import extras
 from apmax.metrics import Paired, compare
-from apmax.reproduce.pages import markdown_table
+from apmax.reproduce.pages import markdown_table, replace_block
+from apmax.reproduce.pages.figures import save_figure
 from apmax.reproduce.pages.tables import ResultTable, TableField, TableRow
 from apmax.reproduce.pages.text import NO_VALUE
-from apmax.train import write_atomic
 from apmax.validation import plural
 from benchmarks.when_ap_pays.problems import Cell
-from benchmarks.when_ap_pays.study import MODELS, RATES, Lines, read_lines
+from benchmarks.when_ap_pays.study import MODELS, RATES, Lines, read_study
 
 PAGE, FIGURE, LINES = (
     Path("docs", "explanation", "when-ap-pays.md"),
     Path("results", "map", "map.png"),
     Path("results", "map", "map.jsonl"),
 )
-BLOCK_START, BLOCK_END = "<!-- map -->", "<!-- /map -->"
+BLOCK = "map"
+"""The name of the generated part of the page."""
 CE_METHODS, AP_METHODS = ("ce", "ce_averaged", "logistic"), ("ap", "ap_ce", "ap_exact")
 _LABELS = {
     "best_ap": "best of AP, AP + CE, exact AP",
@@ -229,7 +229,7 @@ def rate_sentence(lines: Lines) -> str:
 
 
 def page_block(lines: Lines) -> str:
-    """Return the part of the page between its two marks."""
+    """Return the generated part of the page."""
     summaries = summarise_map(lines)
     commits = list(dict.fromkeys(line.get("commit", "?") for line in lines.values()))
     order = [Cell(top, model) for top in _TOP_LABELS for model in MODELS]
@@ -239,7 +239,6 @@ def page_block(lines: Lines) -> str:
         key=lambda s: (list(_TOP_LABELS).index(s.cell.top), _factor_text(s.cell), list(MODELS).index(s.cell.model)),
     )
     parts = [
-        BLOCK_START,
         f"{plural(len(lines), 'result')} in [map.jsonl](../../results/map/map.jsonl), commits {', '.join(commits)}. "
         "`python -m benchmarks.when_ap_pays --hours 1` continues the study where it stopped, "
         "`python -m benchmarks.when_ap_pays --write` writes this part of the page.",
@@ -258,7 +257,7 @@ def page_block(lines: Lines) -> str:
             "ranking, as many as there are positives.",
             markdown_table(groups),
         ]
-    return "\n\n".join([*parts, BLOCK_END])
+    return "\n\n".join(parts)
 
 
 def draw_map(summaries: Mapping[Cell, CellSummary]) -> Any:
@@ -307,15 +306,6 @@ def write_page(root: Path) -> None:
     Raises:
         ValueError: The page does not have the two marks.
     """
-    lines = read_lines(root / LINES)
-    extras.load("matplotlib", "report").use("Agg")
-    plt = extras.load("matplotlib.pyplot", "report")
-    with plt.rc_context({"font.size": 9, "axes.titlesize": 10, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = draw_map(summarise_map(lines))
-        figure.savefig(root / FIGURE, dpi=150, metadata={"Software": None})
-        plt.close(figure)
-    page = (root / PAGE).read_text(encoding="utf-8")
-    if page.count(BLOCK_START) != 1 or page.count(BLOCK_END) != 1:
-        raise ValueError(f"{PAGE} must have one {BLOCK_START} and one {BLOCK_END} around its results")
-    pattern = f"{re.escape(BLOCK_START)}.*{re.escape(BLOCK_END)}"
-    write_atomic(root / PAGE, re.sub(pattern, lambda _: page_block(lines), page, flags=re.DOTALL).encode())
+    lines = read_study(root / LINES)
+    save_figure(lambda: draw_map(summarise_map(lines)), root / FIGURE)
+    replace_block(root / PAGE, BLOCK, page_block(lines))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -17,7 +16,7 @@ from torch.utils.data import TensorDataset
 
 from apmax.committee.network import build_network
 from apmax.metrics import average_precision
-from apmax.reproduce.results import append_line
+from apmax.reproduce.results import append_line, read_lines
 from apmax.train import Data, DivergedError, ExactHead, Optimizer, Run, Sampler, Schedule, Stage, epochs, predict
 from benchmarks.when_ap_pays.problems import FEATURES, Cell, Problem, Rows, make_problem
 
@@ -263,18 +262,13 @@ def run_method(cell: Cell, seed: int, method: str, parts: Parts, lines: Lines) -
     return line | {"seconds": round(seconds, 1)}
 
 
-def read_lines(path: Path) -> dict[tuple[Cell, int, str], dict[str, Any]]:
-    """Return the latest results by cell, seed and method; an incomplete last line is left out."""
-    if not path.exists():
-        return {}
-    lines = {}
-    with path.open("rb") as file:
-        for raw in file:
-            if raw.endswith(b"\n"):
-                line = json.loads(raw)
-                cell = Cell(**{name: line[name] for name in Cell.__dataclass_fields__})
-                lines[cell, line["seed"], line["method"]] = line
-    return lines
+def read_study(path: Path) -> dict[tuple[Cell, int, str], dict[str, Any]]:
+    """Return the latest results by cell, seed and method."""
+    results = {}
+    for line in read_lines(path):
+        cell = Cell(**{name: line[name] for name in Cell.__dataclass_fields__})
+        results[cell, line["seed"], line["method"]] = line
+    return results
 
 
 def run_study(
@@ -290,7 +284,7 @@ def run_study(
     Of several processes with the same file each has its share: (its number from 0, how many there are).
     """
     torch.set_num_threads(1)
-    lines, end = read_lines(path), time.monotonic() + seconds
+    lines, end = read_study(path), time.monotonic() + seconds
     for place, (cell, seed, methods) in enumerate(plan()):
         if place % share[1] != share[0]:
             continue

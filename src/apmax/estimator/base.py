@@ -1,4 +1,4 @@
-"""What the classifiers share: labels of two classes, probabilities from log-odds, seeds."""
+"""Base class of the classifiers: labels of two classes, probabilities from log-odds, seeds."""
 
 from __future__ import annotations
 

@@ -2,11 +2,12 @@
 
 from apmax.lazy import lazy_attributes
 from apmax.reproduce.grid import ExperimentGrid, GridCell, Item, load_grid
+from apmax.reproduce.origin import code_origin
 from apmax.reproduce.paper import load_paper_tables
 from apmax.reproduce.plan import Search, Trial, plan_searches
 from apmax.reproduce.results import Results
 from apmax.reproduce.run import Workspace
-from apmax.reproduce.workers import PlanState, WorkerError, code_origin, run_plan
+from apmax.reproduce.workers import PlanState, WorkerError, run_plan
 
 __all__ = [
     "ExperimentGrid",

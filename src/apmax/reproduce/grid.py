@@ -90,9 +90,9 @@ class GridMethod:
     members: int = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ExperimentGrid:
-    """All of `grid.toml`."""
+    """All of `grid.toml`; two grids are equal only if they are the same object, so that plans can be cached by it."""
 
     budgets: Mapping[str, int]
     items: Mapping[str, Item]
@@ -291,11 +291,11 @@ def tuned_settings(settings: Mapping[str, Any], published: Mapping[str, Any]) ->
     >>> tuned_settings({"lr": 1, "options": {"margin": 2}}, {"lr": 1, "options": {"margin": 5}})
     {'options.margin': 2}
     """
-    found: dict[str, Any] = {}
+    changed: dict[str, Any] = {}
     for name, value in settings.items():
         other = published.get(name)
         if isinstance(value, Mapping) and isinstance(other, Mapping):
-            found.update({f"{name}.{inner}": part for inner, part in tuned_settings(value, other).items()})
+            changed.update({f"{name}.{inner}": part for inner, part in tuned_settings(value, other).items()})
         elif value != other:
-            found[name] = value
-    return found
+            changed[name] = value
+    return changed

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from apmax.reproduce.grid import (
@@ -159,10 +159,10 @@ class Search:
 
     def chosen(self, lines: ResultLines) -> Trial | None:
         """Return the configuration of the highest validation AP, the first of equal ones; None until all have run."""
-        found = [lines.get(trial.key) for trial in self.tuning]
-        if any(line is None for line in found):
+        results = [lines.get(trial.key) for trial in self.tuning]
+        if any(line is None for line in results):
             return None
-        values = [line["valid"]["ap"] if line and line.get("valid") else -1.0 for line in found]
+        values = [line["valid"]["ap"] if line and line.get("valid") else -1.0 for line in results]
         return self.tuning[values.index(max(values))]
 
     def final(self, lines: ResultLines) -> list[Trial] | None:
@@ -217,7 +217,7 @@ def plan_searches(
     Raises:
         ValueError: A data set has none of the splits.
     """
-    found = []
+    searches = []
     for data, model in cells:
         entry = grid.data[data]
         if splits is not None and not set(splits) & set(entry.splits):
@@ -228,8 +228,12 @@ def plan_searches(
                 continue
             # Each split has seeds of its own, so that the initial weights differ between splits.
             own = tuple(number + k * len(entry.splits) for k in range(entry.seeds if seeds is None else seeds))
-            found += [Search(grid, data, model, method, split, own, budget) for method in methods]
-    return found
+            searches += [_cached_search(grid, data, model, method, split, own, budget) for method in methods]
+    return searches
+
+
+# Tables of results share cells, and the keys of a search take a while to compute.
+_cached_search = lru_cache(maxsize=10_000)(Search)
 
 
 def next_trials(plan: Sequence[Search], lines: ResultLines) -> Iterator[Trial]:

@@ -60,20 +60,32 @@ class Results:
 
     def histories(self) -> dict[str, dict[str, Any]]:
         """Return the histories of epochs by key, for the runs that have one."""
-        return self._lines_by_key(HISTORIES_FILE)
+        return _by_key(read_lines(self.folder / HISTORIES_FILE))
 
     def test_scores(self) -> dict[str, dict[str, Any]]:
         """Return the lines of test scores by key, for the runs that have one."""
-        return self._lines_by_key(TEST_SCORES_FILE)
+        return _by_key(read_lines(self.folder / TEST_SCORES_FILE))
 
-    def _lines_by_key(self, name: str) -> dict[str, dict[str, Any]]:
-        """Return the lines of a file by key; an incomplete last line is left out."""
-        path = self.folder / name
-        if not path.exists():
-            return {}
-        with path.open("rb") as file:
-            lines = [json.loads(raw) for raw in file if raw.endswith(b"\n") and raw.strip()]
-        return {line["key"]: line for line in lines}
+
+def _by_key(lines: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return lines by their keys; of several with one key the last."""
+    return {line["key"]: line for line in lines}
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    r"""Return the lines of a file of JSON lines, none if it is missing; an incomplete last line is left out.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "lines.jsonl"
+    ...     _ = path.write_text('{"ap": 0.5}\n{"ap": 0.')
+    ...     read_lines(path)
+    [{'ap': 0.5}]
+    """
+    if not path.exists():
+        return []
+    with path.open("rb") as file:
+        return [json.loads(raw) for raw in file if raw.endswith(b"\n") and raw.strip()]
 
 
 def append_line(path: Path, line: dict[str, Any]) -> None:

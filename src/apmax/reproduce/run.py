@@ -23,6 +23,7 @@ from apmax.reproduce.authors import load_authors_weights
 from apmax.reproduce.grid import resolve_settings, tuned_settings
 from apmax.reproduce.plan import Trial
 from apmax.reproduce.released import RELEASED_CHECKPOINT, ReleasedStage, train_released
+from apmax.reproduce.results import read_lines
 from apmax.reproduce.schemes import Stages
 from apmax.train import (
     Checkpoints,
@@ -266,11 +267,7 @@ def _add_to_trace(folder: Path, epoch: int, model: nn.Module, data: TrialData) -
 
 def read_trace(folder: Path) -> dict[int, float]:
     """Return the recorded test AUPRC by epoch."""
-    path = folder / TRACE_FILE
-    if not path.exists():
-        return {}
-    entries = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return {entry["epoch"]: entry["test_auprc"] for entry in entries}
+    return {entry["epoch"]: entry["test_auprc"] for entry in read_lines(folder / TRACE_FILE)}
 
 
 def _complete_trace(folder: Path, model: nn.Module, data: TrialData, stages: Stages) -> None:

@@ -8,7 +8,8 @@ method with an existing scheme needs the entry in `grid.toml` only. Nothing else
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
 
 from apmax.reproduce.released import ReleasedStage
 from apmax.train import MINED_STAGE, RECIPES, ExactHead, Optimizer, Sampler, Schedule, Stage
@@ -17,6 +18,7 @@ Settings = dict[str, Any]
 """All settings of a run by name; `options` are the arguments of its loss."""
 Stages = tuple[Stage | ExactHead | ReleasedStage, ...]
 _Builder = Callable[[Settings, str | None], Stages]
+_AnyBuilder = TypeVar("_AnyBuilder", bound=_Builder)
 
 
 class Scheme(NamedTuple):
@@ -36,10 +38,10 @@ class Scheme(NamedTuple):
 SCHEMES: dict[str, Scheme] = {}
 
 
-def _scheme(name: str, *, from_first: bool = False, from_authors: bool = False) -> Callable[[_Builder], _Builder]:
+def _scheme(name: str, *, from_first: bool = False, from_authors: bool = False) -> Callable[[_AnyBuilder], _AnyBuilder]:
     """Return a decorator that adds a function to `SCHEMES`."""
 
-    def register(build: _Builder) -> _Builder:
+    def register(build: _AnyBuilder) -> _AnyBuilder:
         SCHEMES[name] = Scheme(build, from_first, from_authors)
         return build
 
@@ -61,7 +63,7 @@ def _first_stage(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG00
 
 
 @_scheme("second", from_first=True)
-def _second_stage(settings: Settings, loss: str | None) -> Stages:
+def _second_stage(settings: Settings, loss: str | None) -> tuple[Stage]:
     """Return the second stage of the paper: a new head, and the method's loss alone on batches with positives."""
     assert loss is not None
     options: dict[str, Any] = settings["options"]
@@ -97,12 +99,12 @@ def _continued(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001
 
 
 @_scheme("recipe")
-def _recipe(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001
+def _recipe(settings: Settings, loss: str | None) -> tuple[Stage, Stage]:  # noqa: ARG001
     """Return the stages of the default recipe, its joint stage with the given options."""
     first, second = RECIPES["default"](batch_size=settings["batch_size"], **settings["recipe"])
     if settings["options"]:
         options = {name: dict(settings["options"]) for name in second.loss}
-        second = Stage(**{**vars(second), "options": options})
+        second = replace(second, options=options)
     return first, second
 
 
@@ -110,7 +112,7 @@ def _recipe(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001
 def _joint_ce(settings: Settings, loss: str | None) -> Stages:
     """Return the default recipe with cross-entropy alone in its joint stage, so that only the loss differs."""
     first, second = _recipe(settings, loss)
-    return first, Stage(**{**vars(second), "loss": {"ce": 1.0}})
+    return first, replace(second, loss={"ce": 1.0})
 
 
 @_scheme("mined")
@@ -144,7 +146,7 @@ def _authors(settings: Settings, loss: str | None) -> Stages:  # noqa: ARG001
 def _authors_second(settings: Settings, loss: str | None) -> Stages:
     """Return the second stage of the paper, to begin from the authors' weights; a new head where `new_head` is set."""
     (stage,) = _second_stage(settings, loss)
-    return (Stage(**{**vars(stage), "reset": ("head",) if settings["new_head"] else ()}),)
+    return (replace(stage, reset=("head",) if settings["new_head"] else ()),)
 
 
 @_scheme("released", from_authors=True)

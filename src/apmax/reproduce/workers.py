@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import queue
 import signal
-import subprocess
 import time
 import traceback
 import warnings
@@ -14,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from apmax import __version__
 from apmax.reproduce.plan import ResultLines, Search, Trial, next_trials
 from apmax.reproduce.results import Results, claimed
 from apmax.reproduce.run import (
@@ -254,27 +252,3 @@ def run_claimed(trial: Trial, results: Results, workspace: Workspace, *, report:
             results.add(line, epoch_history(trial, workspace), scores)
         remove_unneeded_files(trial, workspace)
     return True
-
-
-def code_origin() -> dict[str, str]:
-    """Return the version of the package and, in a git checkout, the commit."""
-    commit = source_commit(Path(__file__).parents[1])
-    return {"version": __version__, **({"commit": commit} if commit else {})}
-
-
-def source_commit(*folders: Path) -> str | None:
-    """Return the commit of folders of a git checkout, followed by "-dirty" if a file in them has changed since.
-
-    Results that a run adds elsewhere in the checkout do not count. None outside a checkout, or without git.
-    """
-
-    def git(*words: str) -> str:
-        command = ["git", "-C", str(folders[0]), *words]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        commit = git("rev-parse", "--short", "HEAD")
-        changed = git("status", "--porcelain", "--", *map(str, folders))
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return f"{commit}-dirty" if changed else commit

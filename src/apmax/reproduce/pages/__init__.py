@@ -2,7 +2,7 @@
 
 from apmax.reproduce.pages.figures import has_figure
 from apmax.reproduce.pages.power import cell_powers, pooled_methods, pooled_table, power_table
-from apmax.reproduce.pages.render import escape_markdown, file_stem, markdown_table, write_item_files
+from apmax.reproduce.pages.render import escape_markdown, file_stem, markdown_table, replace_block, write_item_files
 from apmax.reproduce.pages.summary import (
     Histories,
     ItemSummary,
@@ -38,6 +38,7 @@ __all__ = [
     "pooled_methods",
     "pooled_table",
     "power_table",
+    "replace_block",
     "summarise_item",
     "table_notes",
     "tuning_table",

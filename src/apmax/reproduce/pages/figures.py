@@ -37,6 +37,8 @@ _CURVE_STYLES: dict[str, tuple[str, str]] = {
     "auc_m": (_PURPLE, "--"),
 }
 """Colour and line style of a method, the same in all figures; precision–recall curves have these methods only."""
+_LABEL_GAP = 0.05
+"""The smallest distance between the names of two curves, as a share of the panel's height."""
 
 
 def draw_item(summary: ItemSummary, path: Path, histories: Histories) -> list[Path]:
@@ -47,32 +49,63 @@ def draw_item(summary: ItemSummary, path: Path, histories: Histories) -> list[Pa
         path: The file's path without suffix.
         histories: The values after each epoch, by the key of the run.
     """
-    extras.load("matplotlib", "report").use("Agg")
-    plt = extras.load("matplotlib.pyplot", "report")
-    with plt.rc_context({"font.size": 9, "axes.titlesize": 10, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = _figure_of(summary).draw(summary, histories)
-        if figure is None:
-            return []
-        target = path.with_name(path.name + ".png")
-        # Without the version of matplotlib in it, the same numbers give the same file.
-        figure.savefig(target, dpi=150, metadata={"Software": None})
-        plt.close(figure)
+    if not has_figure(summary, histories):
+        return []
+    target = path.with_name(path.name + ".png")
+    save_figure(lambda: draw_figure(summary, histories), target)
     return [target]
 
 
+def save_figure(draw: Callable[[], Any], path: Path) -> None:
+    """Write the figure that a function draws as PNG, the same bytes for the same figure."""
+    extras.load("matplotlib", "report").use("Agg")
+    plt = extras.load("matplotlib.pyplot", "report")
+    with plt.rc_context({"font.size": 9, "axes.titlesize": 10, "axes.spines.top": False, "axes.spines.right": False}):
+        figure = draw()
+        # Without the version of matplotlib in it, the same numbers give the same file.
+        figure.savefig(path, dpi=150, metadata={"Software": None})
+        plt.close(figure)
+
+
 def has_figure(summary: ItemSummary, histories: Histories) -> bool:
-    """Return whether `draw_item` would draw a figure."""
-    return bool(_figure_of(summary).cells(summary, histories))
+    """Return whether an item has a run that its figure can show."""
+    return bool(_shown_cells(summary, histories))
 
 
-def draw_dots(summary: ItemSummary, histories: Histories) -> Any:
-    """Draw a panel for each cell: for each method its mean, its single runs, and the paper's mean.
+def draw_figure(summary: ItemSummary, histories: Histories) -> Any:
+    """Return the figure of an item that has one: its curves, a panel for each cell, or dots.
+
+    Args:
+        summary: The summary of the item.
+        histories: The values after each epoch, by the key of the run.
+    """
+    cells, curves = _shown_cells(summary, histories), CURVE_FIGURES.get(summary.item.name)
+    if curves is None:
+        return _draw_dots(summary, cells)
+    figure, panels = _panels(len(cells), width=curves.width, height=curves.height)
+    for axes, cell in zip(panels, cells, strict=True):
+        curves.draw(axes, summary, cell, histories)
+        _add_grid_lines(axes)
+    if curves.caption:
+        figure.supxlabel(curves.caption, fontsize=8, color=_GREY)
+    return figure
+
+
+def _shown_cells(summary: ItemSummary, histories: Histories) -> list[GridCell]:
+    """Return the cells that the figure of an item can show."""
+    curves = CURVE_FIGURES.get(summary.item.name)
+    return [
+        cell
+        for cell in summary.started_cells
+        if curves is None or any(curves.has_values(entry, histories) for entry in summary.of_cell(cell))
+    ]
+
+
+def _draw_dots(summary: ItemSummary, started: Sequence[GridCell]) -> Any:
+    """Return a panel for each cell: for each method its mean, its single runs, and the paper's mean.
 
     The panels of a data set share the scale, and the methods that have runs with one of its networks.
     """
-    started = _started_cells(summary, histories)
-    if not started:
-        return None
     plt = extras.load("matplotlib.pyplot", "report")
     cells_of = {data: [cell for cell in started if cell[0] == data] for data, _ in started}
     rows_of = {data: _rows_with_runs(summary, cells) for data, cells in cells_of.items()}
@@ -152,144 +185,85 @@ def _dot_legend(plt: Any, with_paper: bool) -> list[Any]:
     return handles
 
 
-def draw_convergence(summary: ItemSummary, histories: Histories) -> Any:
+def _draw_convergence(axes: Any, summary: ItemSummary, cell: GridCell, histories: Histories) -> None:
     """Draw the test AUPRC of the AP-type methods after each epoch: mean over runs and its standard error."""
-    cells = _traced_cells(summary, histories)
-    if not cells:
-        return None
-    figure, panels = _panels(len(cells), width=4.3)
-    for axes, cell in zip(panels, cells, strict=True):
-        ends, missing = [], []
-        for entry in summary.of_cell(cell):
-            runs = complete_histories(histories, entry, "test_auprc")
-            if not runs:
-                missing.append(entry)
-                continue
-            colour, style = _CURVE_STYLES.get(entry.method, (_GREY, "-"))
-            means, errors = mean_curve(runs)
-            epochs = range(1, len(means) + 1)
-            axes.plot(epochs, means, color=colour, linestyle=style, linewidth=1.8)
-            _draw_band(axes, epochs, means, errors, colour)
-            ends.append((len(means), means[-1], f"{summary.method_label(entry.method)} ({len(runs)})", colour))
-        axes.set(xlabel="epoch of the second stage" + _not_run(summary, missing), ylabel="test AUPRC")
-        axes.set_title(summary.cell_label(cell), loc="left")
-        axes.set_xlim(left=0)
-        _add_grid_lines(axes)
-        _label_curve_ends(axes, ends)
-    figure.supxlabel(
-        "Mean over (n) runs, band: standard error. A line ends where the first of its runs stopped early.",
-        fontsize=8,
-        color=_GREY,
-    )
-    return figure
+    ends, missing = [], []
+    for entry in summary.of_cell(cell):
+        runs = complete_histories(histories, entry, "test_auprc")
+        if not runs:
+            missing.append(entry)
+            continue
+        colour, style = _CURVE_STYLES.get(entry.method, (_GREY, "-"))
+        means, errors = mean_curve(runs)
+        epochs = range(1, len(means) + 1)
+        axes.plot(epochs, means, color=colour, linestyle=style, linewidth=1.8)
+        _draw_band(axes, epochs, means, errors, colour)
+        ends.append((len(means), means[-1], f"{summary.method_label(entry.method)} ({len(runs)})", colour))
+    axes.set(xlabel="epoch of the second stage" + _not_run(summary, missing), ylabel="test AUPRC")
+    axes.set_title(summary.cell_label(cell), loc="left")
+    axes.set_xlim(left=0)
+    _label_curve_ends(axes, ends)
 
 
-def draw_batch_sizes(summary: ItemSummary, histories: Histories) -> Any:
+def _draw_batch_sizes(axes: Any, summary: ItemSummary, cell: GridCell, _: Histories) -> None:
     """Draw the test AUPRC of SOAP against the batch size: single runs, and mean ± standard deviation."""
-    cells = _started_cells(summary, histories)
-    if not cells:
-        return None
-    figure, panels = _panels(len(cells), width=4.3)
-    for axes, cell in zip(panels, cells, strict=True):
-        sizes, values = [], []
-        for entry in summary.of_cell(cell):
-            size, value = resolve_settings(summary.grid, *cell, entry.method)["batch_size"], entry.mean_std()
-            if value is None:
-                continue
-            axes.plot([size] * value.runs, [v["auprc"] for v in entry.values.values()], "_", color=_ORANGE, alpha=0.5)
-            sizes.append(size)
-            values.append(value)
-        means, deviations = [value.mean for value in values], [value.std or 0 for value in values]
-        axes.errorbar(sizes, means, yerr=deviations, fmt="o-", color=_ORANGE, linewidth=1.8, markersize=5)
-        ticks = [resolve_settings(summary.grid, *cell, row)["batch_size"] for row in summary.rows]
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(ticks, [str(size) for size in ticks])
-        axes.set_xlim(min(ticks) / 1.4, max(ticks) * 1.4)
-        missing = [entry for entry in summary.of_cell(cell) if not entry.values]
-        axes.set(xlabel="batch size" + _not_run(summary, missing), ylabel="test AUPRC")
-        axes.set_title(f"{summary.cell_label(cell)}: SOAP", loc="left")
-        _add_grid_lines(axes)
-    return figure
+    sizes, values = [], []
+    for entry in summary.of_cell(cell):
+        size, value = resolve_settings(summary.grid, *cell, entry.method)["batch_size"], entry.mean_std()
+        if value is None:
+            continue
+        axes.plot([size] * value.runs, [v["auprc"] for v in entry.values.values()], "_", color=_ORANGE, alpha=0.5)
+        sizes.append(size)
+        values.append(value)
+    means, deviations = [value.mean for value in values], [value.std or 0 for value in values]
+    axes.errorbar(sizes, means, yerr=deviations, fmt="o-", color=_ORANGE, linewidth=1.8, markersize=5)
+    ticks = [resolve_settings(summary.grid, *cell, row)["batch_size"] for row in summary.rows]
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ticks, [str(size) for size in ticks])
+    axes.set_xlim(min(ticks) / 1.4, max(ticks) * 1.4)
+    missing = [entry for entry in summary.of_cell(cell) if not entry.values]
+    axes.set(xlabel="batch size" + _not_run(summary, missing), ylabel="test AUPRC")
+    axes.set_title(f"{summary.cell_label(cell)}: SOAP", loc="left")
 
 
-def draw_consistency(summary: ItemSummary, histories: Histories) -> Any:
+def _draw_consistency(axes: Any, summary: ItemSummary, cell: GridCell, histories: Histories) -> None:
     """Draw AP and −P(w) of the training set over the iterations: means over runs, on two scales."""
-    cells = _objective_cells(summary, histories)
-    if not cells:
-        return None
-    figure, panels = _panels(len(cells), width=4.8)
-    for axes, cell in zip(panels, cells, strict=True):
-        (entry,) = summary.of_cell(cell)
-        steps = max(complete_histories(histories, entry, "steps"), key=len)
-        right = axes.twinx()
-        for side, name, label, colour, style, sign in (
-            (axes, "train_ap", "AP", _BLUE, "-", 1),
-            (right, "train_objective", "−P(w)", _ORANGE, "--", -1),
-        ):
-            runs = [[sign * value for value in run] for run in complete_histories(histories, entry, name)]
-            means, errors = mean_curve(runs)
-            side.plot(steps[: len(means)], means, color=colour, linestyle=style, linewidth=1.8)
-            _draw_band(side, steps[: len(means)], means, errors, colour)
-            side.set_ylabel(f"{label} on the training set ({'dashed' if style == '--' else 'full line'})", color=colour)
-            side.tick_params(axis="y", colors=colour)
-        right.spines["right"].set_visible(True)
-        axes.set(xlabel="iteration")
-        values = objective_correlations(histories, entry)
-        text = "rank correlation " + " to ".join(dict.fromkeys(f"{end(values):.2f}" for end in (min, max)))
-        axes.set_title(f"{summary.cell_label(cell)}\n{text}, {plural(len(values), 'run')}", loc="left")
-        _add_grid_lines(axes)
-    return figure
+    (entry,) = summary.of_cell(cell)
+    steps = max(complete_histories(histories, entry, "steps"), key=len)
+    right = axes.twinx()
+    for side, name, label, colour, style, sign in (
+        (axes, "train_ap", "AP", _BLUE, "-", 1),
+        (right, "train_objective", "−P(w)", _ORANGE, "--", -1),
+    ):
+        runs = [[sign * value for value in run] for run in complete_histories(histories, entry, name)]
+        means, errors = mean_curve(runs)
+        side.plot(steps[: len(means)], means, color=colour, linestyle=style, linewidth=1.8)
+        _draw_band(side, steps[: len(means)], means, errors, colour)
+        side.set_ylabel(f"{label} on the training set ({'dashed' if style == '--' else 'full line'})", color=colour)
+        side.tick_params(axis="y", colors=colour)
+    right.spines["right"].set_visible(True)
+    axes.set(xlabel="iteration")
+    values = objective_correlations(histories, entry)
+    text = "rank correlation " + " to ".join(dict.fromkeys(f"{end(values):.2f}" for end in (min, max)))
+    axes.set_title(f"{summary.cell_label(cell)}\n{text}, {plural(len(values), 'run')}", loc="left")
 
 
-def draw_precision_recall(summary: ItemSummary, histories: Histories) -> Any:
+def _draw_precision_recall(axes: Any, summary: ItemSummary, cell: GridCell, _: Histories) -> None:
     """Draw precision over recall of the first run of each method, with the no-skill line n₊/n."""
-    cells = _curve_cells(summary, histories)
-    if not cells:
-        return None
-    figure, panels = _panels(len(cells), width=6.0, height=4.0)
-    for axes, cell in zip(panels, cells, strict=True):
-        drawn = {entry.method: line for entry in summary.of_cell(cell) if (line := _curve_line(entry)) is not None}
-        for method, line in drawn.items():
-            colour, style = _CURVE_STYLES[method]
-            label = f"{line['test']['auprc']:.3f} {summary.method_label(method)}"
-            width, order = (2.2, 3) if method in ("ce", "soap", "apmax") else (1.2, 2)
-            points = zip(*line["curve"], strict=True)
-            axes.plot(*points, color=colour, linestyle=style, linewidth=width, zorder=order, label=label)
-        share = next(line["test"]["positives"] / line["test"]["rows"] for line in drawn.values())
-        axes.axhline(share, color="grey", linestyle="--", linewidth=1, label=f"{share:.3f} no skill, n₊/n")
-        missing = [entry for entry in summary.of_cell(cell) if entry.method in _CURVE_STYLES.keys() - drawn]
-        axes.set(xlabel="recall" + _not_run(summary, missing), ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
-        axes.set_title(f"{summary.cell_label(cell)}: first run", loc="left")
-        position = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "alignment": "left"}
-        axes.legend(frameon=False, fontsize=8, title="test AUPRC", title_fontsize=8, **position)
-        _add_grid_lines(axes)
-    figure.supxlabel("The best precision at or beyond each recall.", fontsize=8, color=_GREY)
-    return figure
-
-
-def _started_cells(summary: ItemSummary, histories: Histories) -> list[GridCell]:  # noqa: ARG001 - one signature
-    """Return the cells with a finished run."""
-    return list(summary.started_cells)
-
-
-def _traced_cells(summary: ItemSummary, histories: Histories) -> list[GridCell]:
-    """Return the cells with a run whose test AUPRC was recorded after each epoch."""
-    return _cells_with(summary, lambda entry: bool(complete_histories(histories, entry, "test_auprc")))
-
-
-def _objective_cells(summary: ItemSummary, histories: Histories) -> list[GridCell]:
-    """Return the cells with a run whose objective was recorded after each epoch."""
-    return _cells_with(summary, lambda entry: bool(complete_histories(histories, entry, "train_objective")))
-
-
-def _curve_cells(summary: ItemSummary, histories: Histories) -> list[GridCell]:  # noqa: ARG001 - one signature
-    """Return the cells with a run whose precision–recall curve was recorded."""
-    return _cells_with(summary, lambda entry: _curve_line(entry) is not None)
-
-
-def _cells_with(summary: ItemSummary, has: Callable[[MethodSummary], bool]) -> list[GridCell]:
-    """Return the started cells in which an entry fulfils a condition."""
-    return [cell for cell in summary.started_cells if any(map(has, summary.of_cell(cell)))]
+    drawn = {entry.method: line for entry in summary.of_cell(cell) if (line := _curve_line(entry)) is not None}
+    for method, line in drawn.items():
+        colour, style = _CURVE_STYLES[method]
+        label = f"{line['test']['auprc']:.3f} {summary.method_label(method)}"
+        width, order = (2.2, 3) if method in ("ce", "soap", "apmax") else (1.2, 2)
+        points = zip(*line["curve"], strict=True)
+        axes.plot(*points, color=colour, linestyle=style, linewidth=width, zorder=order, label=label)
+    share = next(line["test"]["positives"] / line["test"]["rows"] for line in drawn.values())
+    axes.axhline(share, color="grey", linestyle="--", linewidth=1, label=f"{share:.3f} no skill, n₊/n")
+    missing = [entry for entry in summary.of_cell(cell) if entry.method in _CURVE_STYLES.keys() - drawn]
+    axes.set(xlabel="recall" + _not_run(summary, missing), ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
+    axes.set_title(f"{summary.cell_label(cell)}: first run", loc="left")
+    position = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "alignment": "left"}
+    axes.legend(frameon=False, fontsize=8, title="test AUPRC", title_fontsize=8, **position)
 
 
 def _curve_line(entry: MethodSummary) -> Mapping[str, Any] | None:
@@ -297,25 +271,45 @@ def _curve_line(entry: MethodSummary) -> Mapping[str, Any] | None:
     return next((line for line in entry.lines.values() if "curve" in line and entry.method in _CURVE_STYLES), None)
 
 
-class _Figure(NamedTuple):
-    """A kind of figure: the function that draws it, and the cells that it can show."""
+class _Curves(NamedTuple):
+    """A kind of figure with curves in a panel for each cell.
 
-    draw: Callable[[ItemSummary, Histories], Any]
-    cells: Callable[[ItemSummary, Histories], list[GridCell]]
+    Args:
+        draw: Draws the panel of a cell.
+        has_values: Returns whether the results of a method have what is drawn.
+        caption: A line below the panels.
+        width: Width of a panel in inches.
+        height: Height of a panel in inches.
+    """
+
+    draw: Callable[[Any, ItemSummary, GridCell, Histories], None]
+    has_values: Callable[[MethodSummary, Histories], bool]
+    caption: str = ""
+    width: float = 4.3
+    height: float = 3.6
 
 
 CURVE_FIGURES = {
-    "convergence": _Figure(draw_convergence, _traced_cells),
-    "batch-size": _Figure(draw_batch_sizes, _started_cells),
-    "consistency": _Figure(draw_consistency, _objective_cells),
-    "pr-curves": _Figure(draw_precision_recall, _curve_cells),
+    "convergence": _Curves(
+        _draw_convergence,
+        lambda entry, histories: bool(complete_histories(histories, entry, "test_auprc")),
+        "Mean over (n) runs, band: standard error. A line ends where the first of its runs stopped early.",
+    ),
+    "batch-size": _Curves(_draw_batch_sizes, lambda *_: True),
+    "consistency": _Curves(
+        _draw_consistency,
+        lambda entry, histories: bool(complete_histories(histories, entry, "train_objective")),
+        width=4.8,
+    ),
+    "pr-curves": _Curves(
+        _draw_precision_recall,
+        lambda entry, _: _curve_line(entry) is not None,
+        "The best precision at or beyond each recall.",
+        width=6.0,
+        height=4.0,
+    ),
 }
 """The figures of curves by the names of their items; all other items are drawn as dots."""
-
-
-def _figure_of(summary: ItemSummary) -> _Figure:
-    """Return the kind of figure of an item."""
-    return CURVE_FIGURES.get(summary.item.name, _Figure(draw_dots, _started_cells))
 
 
 def _draw_band(axes: Any, x: Iterable[float], means: Sequence[float], errors: Sequence[float], colour: str) -> None:
@@ -331,7 +325,7 @@ def _not_run(summary: ItemSummary, entries: Sequence[MethodSummary]) -> str:
     return "\n" + fill(f"(not run: {'; '.join(names)})", 45) if names else ""
 
 
-def _panels(count: int, *, width: float, height: float = 3.6) -> tuple[Any, list[Any]]:
+def _panels(count: int, *, width: float, height: float) -> tuple[Any, list[Any]]:
     """Return a figure and its panels, two or three in a row."""
     plt = extras.load("matplotlib.pyplot", "report")
     columns = min(count, 2 if count in (2, 4) else 3)
@@ -349,16 +343,15 @@ def _add_grid_lines(axes: Any) -> None:
     axes.set_axisbelow(True)
 
 
-def _label_curve_ends(axes: Any, ends: Sequence[tuple[float, float, str, str]], *, gap: float = 0.05) -> None:
+def _label_curve_ends(axes: Any, ends: Sequence[tuple[float, float, str, str]]) -> None:
     """Write the name of each curve beside its end, without overlaps.
 
     Args:
         axes: The panel; its limits must not change afterwards.
         ends: x, y, name and colour of each curve.
-        gap: The smallest distance between two names, as a share of the panel's height.
     """
     low, high = axes.get_ylim()
-    positions = spread_out([(y - low) / (high - low) for _, y, _, _ in ends], gap)
+    positions = spread_out([(y - low) / (high - low) for _, y, _, _ in ends], _LABEL_GAP)
     for (x, y, name, colour), position in zip(ends, positions, strict=True):
         axes.annotate(
             name,

@@ -78,7 +78,7 @@ class CellPower:
 
 def cell_powers(entries: MethodSummaries, base: str) -> list[CellPower]:
     """Return the power of each cell in which a method has at least three pairs with the base."""
-    found = []
+    powers = []
     for cell in dict.fromkeys((data, model) for data, model, _ in entries):
         own = {key[2]: entry for key, entry in entries.items() if key[:2] == cell and key[2] != base}
         other = entries.get((*cell, base))
@@ -95,8 +95,8 @@ def cell_powers(entries: MethodSummaries, base: str) -> list[CellPower]:
                 printed[method] = entry.printed.mean - other.printed.mean
         if spreads:
             counts = [line["test"]["positives"] for line in other.lines.values() if line.get("test")]
-            found.append(CellPower(cell, pairs, (min(counts), max(counts)), spreads, printed))
-    return found
+            powers.append(CellPower(cell, pairs, (min(counts), max(counts)), spreads, printed))
+    return powers
 
 
 def power_table(grid: ExperimentGrid, powers: Sequence[CellPower], base: str) -> ResultTable:
@@ -191,11 +191,11 @@ def pooled_methods(
         folds = [test_scores[line["key"]] for line in runs if line is not None and line["key"] in test_scores]
         if folds and len(folds) == len(splits):
             whole[key] = {align: pool_folds(folds, align) for align in ALIGNMENTS}
-    found = []
+    pooled = []
     for data, model, method in sorted(whole, key=lambda key: (key[:2], list(grid.methods).index(key[2]))):
         own, other = whole[data, model, method], whole.get((data, model, base), {})
         labels = own["validation"][1]
-        found.append(
+        pooled.append(
             PooledMethod(
                 cell=(data, model),
                 method=method,
@@ -209,7 +209,7 @@ def pooled_methods(
                 },
             )
         )
-    return found
+    return pooled
 
 
 def pooled_table(grid: ExperimentGrid, methods: Sequence[PooledMethod], base: str) -> ResultTable:

@@ -84,6 +84,19 @@ def escape_markdown(text: str) -> str:
     return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", text)
 
 
+def replace_block(path: Path, name: str, block: str) -> None:
+    """Replace the generated part of a page: the text between `<!-- name -->` and `<!-- /name -->`.
+
+    Raises:
+        ValueError: The page does not have the two marks once each.
+    """
+    page, start, end = path.read_text(encoding="utf-8"), f"<!-- {name} -->", f"<!-- /{name} -->"
+    if page.count(start) != 1 or page.count(end) != 1:
+        raise ValueError(f"{path} must have one {start} and one {end} around its generated part")
+    before, _, rest = page.partition(start)
+    write_atomic(path, f"{before}{start}\n\n{block}\n\n{end}{rest.partition(end)[2]}".encode())
+
+
 def render_html(document: ItemDocument, figures: tuple[str, ...] = ()) -> str:
     """Return a document as an HTML page that needs no other files than its figures.
 

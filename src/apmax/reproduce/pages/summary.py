@@ -85,8 +85,8 @@ class MethodSummary:
 
     def mean_std(self, metric: str = "auprc") -> MeanStd | None:
         """Return mean and standard deviation over the finished runs, or None if there are none."""
-        found = [each[metric] for each in self.values.values()]
-        return MeanStd(mean(found), stdev(found) if len(found) > 1 else None, len(found)) if found else None
+        numbers = [each[metric] for each in self.values.values()]
+        return MeanStd(mean(numbers), stdev(numbers) if len(numbers) > 1 else None, len(numbers)) if numbers else None
 
     @property
     def against_paper(self) -> str | None:
@@ -223,9 +223,11 @@ def summarise_item(
     for data, model in cells:
         searches = {row: [s for s in plan if (s.data, s.model, s.method) == (data, model, row)] for row in methods}
         known = lines if (grid.data[data].source, grid.models[model].network) in with_results else {}
-        found = {row: _summarise_method(searches[row], known, table) for row in methods}
+        summaries = {row: _summarise_method(searches[row], known, table) for row in methods}
         for row in rows:
-            entries[data, model, row] = found[row] if base in (None, row) else compare_runs(found[row], found[base])
+            entries[data, model, row] = (
+                summaries[row] if base in (None, row) else compare_runs(summaries[row], summaries[base])
+            )
     return ItemSummary(grid, item, budget, cells, rows, entries, base, seeds)
 
 
@@ -295,7 +297,7 @@ class BaseComparison:
 
 def compare_with_base(entries: MethodSummaries, base: str) -> list[BaseComparison]:
     """Return the comparison of each method with the base, by the AUPRC of the runs that both have."""
-    found = []
+    comparisons = []
     for method in dict.fromkeys(name for _, _, name in entries):
         own = {key[:2]: entry for key, entry in entries.items() if key[2] == method and "auprc" in entry.paired}
         if not own:
@@ -310,7 +312,7 @@ def compare_with_base(entries: MethodSummaries, base: str) -> list[BaseCompariso
             and cell in bases
             and (other := bases[cell].printed) is not None
         ]
-        found.append(
+        comparisons.append(
             BaseComparison(
                 method=method,
                 cells=len(own),
@@ -325,13 +327,13 @@ def compare_with_base(entries: MethodSummaries, base: str) -> list[BaseCompariso
                 printed_above=sum(printed),
             )
         )
-    return found
+    return comparisons
 
 
 def complete_histories(histories: Histories, entry: MethodSummary, name: str) -> list[Sequence[float]]:
     """Return one quantity over the epochs, for the runs of an entry that recorded it after every epoch."""
-    found = [histories[line["key"]][name] for line in entry.lines.values() if line["key"] in histories]
-    return [run for run in found if run and None not in run]
+    runs = [histories[line["key"]][name] for line in entry.lines.values() if line["key"] in histories]
+    return [run for run in runs if run and None not in run]
 
 
 def mean_curve(runs: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:

@@ -201,7 +201,7 @@ def _base_findings(summary: ItemSummary) -> list[str]:
         return []
     base = summary.method_label(summary.base)
     varies = any(summary.grid.methods[row].like for row in summary.rows)
-    found = []
+    sentences = []
     for counts in compare_with_base(summary.entries, summary.base):
         method = summary.grid.methods[counts.method]
         if method.name not in ("soap", "apmax") and len(summary.rows) > 8:
@@ -215,8 +215,8 @@ def _base_findings(summary: ItemSummary) -> list[str]:
         text += f"; the 95 % interval is above zero in {counts.surely_above}, below in {counts.surely_below}."
         if counts.printed:
             text += f" In the paper: above in {counts.printed_above} of {counts.printed} of them."
-        found.append(text)
-    return found
+        sentences.append(text)
+    return sentences
 
 
 def _comparisons(grid: ExperimentGrid, methods: Iterable[str], base: str | None) -> Iterator[tuple[str, str]]:
@@ -230,18 +230,18 @@ def _comparisons(grid: ExperimentGrid, methods: Iterable[str], base: str | None)
 
 def _variant_findings(summary: ItemSummary) -> list[str]:
     """Return the comparison of each row with the one that it varies and with its controls, cell by cell."""
-    found = []
+    sentences = []
     for row, control in _comparisons(summary.grid, summary.rows, summary.base):
         for cell in summary.started_cells:
             own, other = (summary.entries[cell[0], cell[1], name] for name in (row, control))
             paired = compare_runs(own, other).paired
             if paired:
-                found.append(
+                sentences.append(
                     f"{summary.cell_label(cell)}: {summary.method_label(row)} against {summary.method_label(control)} "
                     f"{difference_text(paired['auprc'])}, above in {won_text(paired['auprc'])}"
                     f"{_different_commits(own, other)}."
                 )
-    return found
+    return sentences
 
 
 def _different_commits(own: MethodSummary, other: MethodSummary) -> str:
@@ -253,18 +253,18 @@ def _different_commits(own: MethodSummary, other: MethodSummary) -> str:
 
 def overall_variant_findings(grid: ExperimentGrid, entries: MethodSummaries, base: str) -> list[str]:
     """Return the comparison of methods with those that they vary and with their controls, in counts over all cells."""
-    found = []
+    sentences = []
     for row, control in _comparisons(grid, dict.fromkeys(method for _, _, method in entries), base):
         pairs = [(entry, entries.get((*key[:2], control))) for key, entry in entries.items() if key[2] == row]
         compared = [compare_runs(own, other).paired.get("auprc") for own, other in pairs if other is not None]
         paired = [each for each in compared if each is not None]
         if paired:
-            found.append(
+            sentences.append(
                 f"{grid.methods[row].label} against {grid.methods[control].label}: above in "
                 f"{sum(each.difference > 0 for each in paired)} of {plural(len(paired), 'cell')}, interval above 0 in "
                 f"{sum(each.low > 0 for each in paired)}, below in {sum(each.high < 0 for each in paired)}."
             )
-    return found
+    return sentences
 
 
 def first_stage_findings(grid: ExperimentGrid, entries: Iterable[MethodSummary]) -> list[str]:
@@ -284,7 +284,7 @@ def first_stage_findings(grid: ExperimentGrid, entries: Iterable[MethodSummary])
 
 def _deferred_weight_findings(summary: ItemSummary) -> list[str]:
     """Return in how many runs of LDAM the chosen epoch is before the one from which the classes are weighted."""
-    found = []
+    sentences = []
     for row in summary.rows:
         early = []
         for data, model in summary.started_cells:
@@ -292,16 +292,16 @@ def _deferred_weight_findings(summary: ItemSummary) -> list[str]:
             lines = summary.entries[data, model, row].lines.values() if begins is not None else ()
             early += [line["chosen"]["epoch"] <= begins for line in lines if "chosen" in line]
         if any(early):
-            found.append(
+            sentences.append(
                 f"{summary.method_label(row)}: in {sum(early)} of {plural(len(early), 'run')} validation chose an "
                 "epoch before its class weights set in: these models have its margins alone."
             )
-    return found
+    return sentences
 
 
 def _convergence_findings(summary: ItemSummary, histories: Histories) -> list[str]:
     """Return the test AUPRC of each method early, at the chosen epoch, and at the best epoch by the test part."""
-    found = []
+    sentences = []
     for cell in summary.started_cells:
         columns: dict[str, list[str]] = {"early": [], "chosen": [], "best": []}
         for entry in summary.of_cell(cell):
@@ -313,48 +313,48 @@ def _convergence_findings(summary: ItemSummary, histories: Histories) -> list[st
             columns["chosen"].append(f"{label} {value.mean:.3f}")
             columns["best"].append(f"{label} {mean(max(run) for run in runs):.3f}")
         if columns["early"]:
-            found.append(
+            sentences.append(
                 f"{summary.cell_label(cell)}, mean test AUPRC: after {_EARLY_EPOCHS} epochs "
                 f"{', '.join(columns['early'])}; at the epoch that validation chose {', '.join(columns['chosen'])}; at "
                 "each run's best epoch by the test part, which is not a result but shows what selection by the test "
                 f"part would print, {', '.join(columns['best'])}."
             )
-    return found
+    return sentences
 
 
 def _consistency_findings(summary: ItemSummary, histories: Histories) -> list[str]:
     """Return the rank correlation of AP and −P(w) over the epochs."""
-    found = []
+    sentences = []
     for cell in summary.started_cells:
         for entry in summary.of_cell(cell):
             values = objective_correlations(histories, entry)
             if values:
                 ends = " to ".join(dict.fromkeys(f"{value:.3f}" for value in (min(values), max(values))))
-                found.append(
+                sentences.append(
                     f"{summary.cell_label(cell)}: rank correlation of AP and −P(w) on the training set over the epochs "
                     f"{ends} ({plural(len(values), 'run')})."
                 )
-    return found
+    return sentences
 
 
 def _batch_size_findings(summary: ItemSummary, histories: Histories) -> list[str]:  # noqa: ARG001 - one signature
     """Return the lowest and highest mean of each cell with their batch sizes."""
-    found = []
+    sentences = []
     for cell in summary.started_cells:
         means = {entry.method: value.mean for entry in summary.of_cell(cell) if (value := entry.mean_std()) is not None}
         if len(means) > 1:
             low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
             sizes = {name: resolve_settings(summary.grid, *cell, name)["batch_size"] for name in (low, high)}
-            found.append(
+            sentences.append(
                 f"{summary.cell_label(cell)}: over {len(means)} sizes the mean test AUPRC lies between "
                 f"{means[low]:.4f} (batches of {sizes[low]}) and {means[high]:.4f} (of {sizes[high]})."
             )
-    return found
+    return sentences
 
 
 def _released_findings(summary: ItemSummary, histories: Histories) -> list[str]:  # noqa: ARG001
     """Return for each cell the validation and test AUPRC of every row, and the best test AUPRC where it was kept."""
-    found = []
+    sentences = []
     for cell in summary.started_cells:
         parts = []
         for entry in summary.of_cell(cell):
@@ -366,11 +366,11 @@ def _released_findings(summary: ItemSummary, histories: Histories) -> list[str]:
             text = f"{summary.method_label(entry.method)} {valid:.3f} and {test:.3f}"
             parts.append(text + (f" ({mean(best):.3f} at the best epoch by the test part)" if best else ""))
         if parts:
-            found.append(
+            sentences.append(
                 f"{summary.cell_label(cell)}, mean AUPRC on validation and test at the epoch that validation chose: "
                 f"{'; '.join(parts)}. The authors' weights are one network, the same for all seeds."
             )
-    return found
+    return sentences
 
 
 _ITEM_FINDINGS: Mapping[str, Callable[[ItemSummary, Histories], list[str]]] = {
@@ -400,7 +400,7 @@ def paper_findings(grid: ExperimentGrid, entries: Iterable[MethodSummary]) -> li
 
 def missing_runs(summary: ItemSummary) -> list[str]:
     """Return the cells with missing runs, each with the runs that it lacks."""
-    found = []
+    texts = []
     for cell in summary.started_cells:
         groups: dict[str, list[str]] = {}
         for entry in summary.of_cell(cell):
@@ -409,6 +409,6 @@ def missing_runs(summary: ItemSummary) -> list[str]:
                 groups.setdefault(runs, []).append(summary.method_label(entry.method))
         if groups:
             parts = (f"{runs} of {'; '.join(names)}" for runs, names in groups.items())
-            found.append(f"{summary.cell_label(cell)}: {' — '.join(parts)}")
+            texts.append(f"{summary.cell_label(cell)}: {' — '.join(parts)}")
     none = [summary.cell_label(cell) for cell in summary.missing_cells]
-    return [*found, *([f"no run at all: {'; '.join(none)}"] if none else [])]
+    return [*texts, *([f"no run at all: {'; '.join(none)}"] if none else [])]
