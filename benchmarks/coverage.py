@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy import integrate, optimize, special
 
 from apmax import metrics
@@ -54,6 +55,22 @@ INTERVALS: dict[str, Callable[..., metrics.Interval]] = {
 MAX_MISSED = 0.07
 
 
+def exponential_weights(generator: np.random.Generator, labels: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return exponential weights of all rows, of mean 1: a weight is also a number of places."""
+    weight = generator.exponential(size=labels.size)
+    return weight / weight.mean()
+
+
+def uneven_negatives(generator: np.random.Generator, labels: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return equal weights of the positives, and log-normal ones (σ = 2) of the negatives with the same mean."""
+    weight = np.where(labels == 1, 1.0, generator.lognormal(sigma=2, size=labels.size))
+    return np.where(labels == 1, weight, weight / weight[labels == 0].mean())
+
+
+WEIGHTS = {"all": exponential_weights, "negatives": uneven_negatives}
+"""Weights of rows, independent of their scores."""
+
+
 def population_value(metric: str, shift: float) -> float:
     """Return the metric of normal scores `shift` apart in an infinite population; AUPRC is then equal to AP."""
     if metric == "AUROC":
@@ -85,7 +102,7 @@ def shift_of(metric: str, truth: float) -> float:
 
 
 def missed(
-    metric: str, truth: float, num_pos: int, *, trials: int, seed: int = 0, weighted: bool = False, **options: Any
+    metric: str, truth: float, num_pos: int, *, trials: int, seed: int = 0, weights: str | None = None, **options: Any
 ) -> float:
     """Return the share of simulated intervals that do not hold the truth.
 
@@ -95,7 +112,7 @@ def missed(
         num_pos: Positives in each simulated test set.
         trials: Number of test sets.
         seed: Seed of the simulation.
-        weighted: Whether rows have exponential weights, independent of their scores.
+        weights: A key of `WEIGHTS`, or None for no weights.
         **options: Arguments of the interval.
     """
     generator = np.random.default_rng(seed)
@@ -103,8 +120,7 @@ def missed(
     misses = 0
     for _ in range(trials):
         scores = generator.normal(size=labels.size) + shift * labels
-        weight = generator.exponential(size=labels.size) if weighted else None
-        weight = None if weight is None else weight / weight.mean()  # a weight is also a number of places
+        weight = None if weights is None else WEIGHTS[weights](generator, labels)
         interval = INTERVALS[metric](scores, labels, sample_weight=weight, **options)
         misses += not interval.low <= truth <= interval.high + 1e-12
     return misses / trials
@@ -125,18 +141,19 @@ def run(trials: int = 200) -> list[Row]:
 AREAS: dict[str, tuple[str, dict[str, Any]]] = {
     "AP": ("AP", {}),
     "AP, bootstrap": ("AP", {"method": "bootstrap", "resamples": 200}),
-    "AP, weighted": ("AP", {"weighted": True}),
+    "AP, weighted": ("AP", {"weights": "all"}),
+    "AP, uneven negatives": ("AP", {"weights": "negatives"}),
     "AUPRC": ("AUPRC", {}),
     "AUROC": ("AUROC", {}),
-    "AUROC, weighted": ("AUROC", {"weighted": True}),
+    "AUROC, weighted": ("AUROC", {"weights": "all"}),
 }
 EARLY: dict[str, tuple[str, dict[str, Any]]] = {
     "precision at n₊": ("precision at n₊", {}),
     "recall at 2n₊": ("recall at 2n₊", {}),
-    "recall, weighted": ("recall at 2n₊", {"weighted": True}),
+    "recall, weighted": ("recall at 2n₊", {"weights": "all"}),
     "enrichment at 1 %": ("enrichment", {}),
     "BEDROC": ("BEDROC", {}),
-    "BEDROC, weighted": ("BEDROC", {"weighted": True}),
+    "BEDROC, weighted": ("BEDROC", {"weights": "all"}),
 }
 
 

@@ -43,11 +43,14 @@ def test_score_is_the_weighted_mean_of_standardised_scores(method):
 
 
 @pytest.mark.parametrize("method", METHOD_NAMES)
-def test_weights_do_not_depend_on_the_members_scales(method):
+@pytest.mark.parametrize("scale", [3.0, 1e-10, 1e-200, 1e200])
+def test_weights_do_not_depend_on_the_members_scales(scale, method):
     scores, labels = members(2)
-    assert fit_blend(scores * [3.0, 0.1] - [7.0, 2.0], labels, method=method).weights == pytest.approx(
-        fit_blend(scores, labels, method=method).weights, abs=1e-3
-    )
+    scaled = (scores - [7.0, 2.0]) * [scale, 0.1]
+    found, expected = fit_blend(scaled, labels, method=method), fit_blend(scores, labels, method=method)
+    assert found.weights == pytest.approx(expected.weights, abs=1e-3)
+    assert found.scale == pytest.approx(expected.scale * [scale, 0.1])
+    assert found.score(scaled) == pytest.approx(expected.score(scores), abs=2e-3)
 
 
 @pytest.mark.parametrize("method", ["greedy", "exact", "logistic"])

@@ -379,24 +379,37 @@ def test_a_malicious_graph_network_executes_nothing(tmp_path):
     assert not mark.exists()
 
 
+class FirstColumn:
+    """A fitted member that scores by the first column, or by rounding errors only."""
+
+    rounds = ()
+
+    def __init__(self, constant):
+        self.constant = constant
+
+    def score(self, matrix):
+        noise = 1e-17 * np.arange(len(matrix))
+        return 0.1 + noise + 0.2 if self.constant else matrix[:, 0].astype(float)
+
+
 def test_constant_scores_of_a_fold_are_not_blown_up():
     """Held-out scores of a fold that differ by rounding only have no deviation to divide by."""
-
-    class FirstColumn:
-        rounds = ()
-
-        def __init__(self, constant):
-            self.constant = constant
-
-        def score(self, matrix):
-            noise = 1e-17 * np.arange(len(matrix))
-            return 0.1 + noise + 0.2 if self.constant else matrix[:, 0].astype(float)
-
     X, y = shifted_table(rows=60, positives=20)
     member = Member(lambda data: FirstColumn(data.seed == 1), None, "", Cost(0, 0, 0))
     fitted = fit_committee(training_rows(X, y), {"own": member}, folds=3)
     assert np.abs(fitted.score(X)).max() < 10
     assert average_precision(fitted.score(X), y) > 0.8
+
+
+def test_a_member_of_rounding_errors_has_no_weight():
+    X, y = shifted_table(rows=60, positives=20)
+    members = {
+        name: Member(lambda _, constant=constant: FirstColumn(constant), None, "", Cost(0, 0, 0))
+        for name, constant in {"rounding": True, "own": False}.items()
+    }
+    fitted = fit_committee(training_rows(X, y), members, folds=3)
+    assert fitted.blend.weights.tolist() == [0, 1]
+    assert not fitted.cross_fitted[:, 0].any()
 
 
 def test_rounds_survive_saving():

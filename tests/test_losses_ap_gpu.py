@@ -223,6 +223,15 @@ def test_several_tasks_are_made_where_the_inputs_are(meta):
     assert scores.grad.device.type == meta
 
 
+def test_rows_may_be_on_the_host(meta, monkeypatch):
+    loss = APLoss(LABELS, num_pos=NUM_POS).to(meta)
+    # A device without numbers cannot tell that its batch is valid: no fault, and scores from -1 to 1.
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda tensor: [0, -1, 1])
+    scores = torch.zeros(40, device=meta, requires_grad=True)
+    loss(scores, LABELS[:40].to(meta), torch.arange(40)).backward()
+    assert scores.grad.device.type == meta
+
+
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 

@@ -11,6 +11,7 @@ from benchmarks import coverage
 from scipy import stats
 from sklearn.metrics import average_precision_score
 
+import references
 from apmax import metrics
 from apmax.metrics import bootstrap, ranking
 
@@ -126,6 +127,44 @@ def test_beta_interval_is_that_of_clopper_and_pearson(confidence):
         hits = 30 * value
         low, high = stats.beta.ppf(tail, hits, 31 - hits), stats.beta.ppf(1 - tail, hits + 1, 30 - hits)
         assert dataclasses.astuple(found) == pytest.approx((value, low, high, confidence), rel=1e-9)
+
+
+def trials_by_differences(scores, labels, weight):
+    """Return the variance of average precision over resamples from numerical derivatives, as a number of trials."""
+
+    def value(weights):
+        return references.average_precision(scores, labels, weights)
+
+    step, ap, variance = 1e-5, value(weight), 0.0
+    slope = np.array(
+        [value(weight * (1 + step * row)) - value(weight * (1 - step * row)) for row in np.eye(len(weight))]
+    )
+    slope /= 2 * step * weight
+    for label in (0, 1):
+        w, h = weight[labels == label], slope[labels == label]
+        square = max(np.mean((w * h) ** 2), np.mean(w**2) * np.mean(h**2))
+        variance += len(w) ** 2 / (len(w) - 1) * (square - np.mean(w * h) ** 2)
+    return ap, ap * (1 - ap) / variance
+
+
+@pytest.mark.parametrize("negatives", ["one above all positives", "of unequal weight", "the best of large weight"])
+def test_trials_are_fewer_where_the_rows_show_a_larger_variance(negatives):
+    labels, scores = data(60, 120, decimals=1, shift=4.0)
+    weight = np.ones(180)
+    if negatives == "one above all positives":
+        scores[-1] = 9.0
+    elif negatives == "of unequal weight":
+        scores[-12:] += 3
+        weight[labels == 0] = np.random.default_rng(1).lognormal(sigma=2, size=120)
+    else:
+        scores[-12:] += 3
+        weight[-12:] = 5
+    ap, trials = trials_by_differences(scores, labels, weight)
+    assert trials < 50
+    hits = trials * ap
+    low, high = stats.beta.ppf(0.025, hits, trials + 1 - hits), stats.beta.ppf(0.975, hits + 1, trials - hits)
+    found = metrics.average_precision_interval(scores, labels, sample_weight=weight)
+    assert (found.estimate, found.low, found.high) == pytest.approx((ap, low, high), rel=1e-6)
 
 
 @pytest.mark.parametrize("k", [3, 30, 200])
@@ -484,17 +523,23 @@ GIVEN_SHARE = ("precision at n₊", "enrichment")
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("metric", "weighted"),
+    ("metric", "weights"),
     [
-        (metric, weighted)
+        (metric, weights)
         for metric in coverage.INTERVALS
-        for weighted in (False, True)[: 1 + (metric not in GIVEN_SHARE)]
+        for weights in (None, *coverage.WEIGHTS)
+        if weights is None or metric not in GIVEN_SHARE
     ],
 )
 @pytest.mark.parametrize("truth", coverage.TRUTHS)
 @pytest.mark.parametrize("num_pos", coverage.POSITIVES)
-def test_intervals_hold_the_truth_as_often_as_they_claim(metric, truth, num_pos, weighted):
-    assert coverage.missed(metric, truth, num_pos, trials=400, weighted=weighted) <= coverage.MAX_MISSED
+def test_intervals_hold_the_truth_as_often_as_they_claim(metric, truth, num_pos, weights):
+    assert coverage.missed(metric, truth, num_pos, trials=400, weights=weights) <= coverage.MAX_MISSED
+
+
+@pytest.mark.parametrize("metric", ["AP", "AUPRC"])
+def test_intervals_hold_the_truth_where_a_few_negatives_have_most_of_the_weight(metric):
+    assert coverage.missed(metric, 0.5, 100, trials=100, weights="negatives") <= 0.09
 
 
 @pytest.mark.parametrize("metric", coverage.INTERVALS)

@@ -28,7 +28,7 @@ _PULL = 0.05
 _LEAST_SHARE = 0.1
 _CHUNK = 2**19
 LEAST_DEVIATION = 1e-9
-"""Scores that vary by less than this share of their mean (or of 1) are constant, up to rounding."""
+"""Scores whose standard deviation is less than this share of the largest magnitude are constant, up to rounding."""
 
 
 @dataclass(frozen=True)
@@ -190,15 +190,19 @@ def _fit_target(rows: _Rows, method: str, seed: int) -> tuple[_Array, _Array, _A
     if not 0 < positives < len(rows.labels):
         raise ValueError("labels must hold a positive and a negative row with scores for every target")
     share = rows.weight / rows.weight.sum()
-    # In place: the rows are copies of the caller's.
+    # In place: the rows are copies of the caller's. Over a power of two, which is exact: squares of very large and very
+    # small scores are not finite or 0.
     scores = rows.scores
+    exponent = np.frexp(np.abs(scores).max(0))[1]
+    np.ldexp(scores, -exponent, out=scores)
     location = share @ scores
     scores -= location
     deviation = np.sqrt(share @ np.square(scores))
-    constant = deviation <= LEAST_DEVIATION * np.maximum(1.0, np.abs(location))
+    constant = deviation <= LEAST_DEVIATION
     scale = np.where(constant, 1.0, deviation)
     scores /= scale
     scores[:, constant] = 0.0
+    location, scale = np.ldexp(location, exponent), np.where(constant, 1.0, np.ldexp(scale, exponent))
     compared: Mapping[str, float] = {}
     if method != "auto":
         chosen, reason = method, f"{method} was requested"

@@ -73,7 +73,11 @@ class Gathered(nn.Module):
         self, scores: Tensor, labels: Tensor, index: Tensor | None = None, *, sample_weight: Tensor | None = None
     ) -> Tensor:
         """Return the loss of the joined batch, the same on every process; the arguments are this process's shard."""
-        rest = [None if shard is None else gather_shards(shard, self.group) for shard in (index, sample_weight)]
+        rest = [
+            # The rows may still be on the host, from which not every backend sends.
+            None if shard is None else gather_shards(shard.to(scores.device), self.group)
+            for shard in (index, sample_weight)
+        ]
         value: Tensor = self.loss(
             gather_shards(scores, self.group), gather_shards(labels, self.group), rest[0], sample_weight=rest[1]
         )

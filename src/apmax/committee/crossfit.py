@@ -388,11 +388,13 @@ def _join(
         results = {name: done[number, name] for name in members}
         share = rows.sample_weight[held_out] / rows.sample_weight[held_out].sum()
         location = {name: float(share @ result.scores) for name, result in results.items()}
-        scale = {name: _deviation(result.scores, location[name], share) for name, result in results.items()}
+        spread = {name: _deviation(result.scores, location[name], share) for name, result in results.items()}
+        scale = {name: deviation or 1.0 for name, deviation in spread.items()}
         models = {name: result.model for name, result in results.items()}
         fold_models.append(FoldModels(parts[number].encoding, models, location, scale))
         for place, (name, result) in enumerate(results.items()):
-            scores[held_out, place] = (result.scores - location[name]) / scale[name]
+            # The blend would take rounding errors about 0 for scores.
+            scores[held_out, place] = (result.scores - location[name]) / scale[name] if spread[name] else 0.0
     notes: tuple[str, ...] = ()
     if final_encoding is not None:
         models = {name: done[FINAL, name].model for name in members}
@@ -421,13 +423,13 @@ def _join(
 
 
 def _deviation(scores: _Array, mean: float, share: _Array) -> float:
-    """Return the standard deviation of scores; 1 where they are all the same, up to rounding.
+    """Return the standard deviation of scores; 0 where they are all the same, up to rounding.
 
     >>> _deviation(np.array([0.3, 0.3, 0.3]), 0.1 + 0.2, np.full(3, 1 / 3))
-    1.0
+    0.0
     """
     deviation = float(np.sqrt(share @ np.square(scores - mean)))
-    return deviation if deviation > LEAST_DEVIATION * max(1.0, abs(mean)) else 1.0
+    return deviation if deviation > LEAST_DEVIATION * max(1.0, abs(mean)) else 0.0
 
 
 def _unscored_committee(

@@ -105,8 +105,9 @@ class Loss(nn.Module, ABC):
         self._check_shapes(scores, index, sample_weight)
         scores = validation.floating(scores)
         labels = labels.detach().to(scores.dtype)
-        if index is not None and index.dtype != torch.int64:
-            index = index.long()
+        if index is not None:
+            # Loops that move features and labels to a device often leave the rows on the host.
+            index = index.to(scores.device, torch.int64)
         if self.validate:
             self.check(scores.detach(), labels, index)
             if sample_weight is not None:

@@ -73,9 +73,12 @@ def average_precision_interval(
 
     "beta": AP is a mean over the positives of precisions between 0 and 1, each with a variance of at most AP·(1 - AP),
     like a binomial share. The interval is the exact (Clopper-Pearson) interval of such a share, from quantiles B of the
-    beta distribution: with α = 1 - confidence and x = n₊·AP it is `B(α/2; x, n₊ - x + 1)` to
-    `B(1 - α/2; x + 1, n₊ - x)`. It is on the wide side, and remains informative near 1: for a perfect ranking it is
-    (α/2)^(1/n₊) to 1. With weights, n₊ is Kish's effective number of positives, `(Σw)²/Σw²`.
+    beta distribution: with α = 1 - confidence and x = n·AP it is `B(α/2; x, n - x + 1)` to `B(1 - α/2; x + 1, n - x)`.
+    It is on the wide side, and remains informative near 1: for a perfect ranking it is (α/2)^(1/n₊) to 1. The number
+    of trials n is that of the positives n₊, with weights Kish's effective number `(Σw)²/Σw²`. It is less, AP·(1 -
+    AP)/var, where the rows show a larger variance, as do a few negatives above all positives or of large weight: with
+    z = w·∂AP/∂w for each of the m rows of a class, var is the sum of `m²/(m - 1)·(mean z² - (mean z)²)` over the
+    classes, where mean z² is at least that of weights which do not depend on the scores, `mean w²·mean (∂AP/∂w)²`.
 
     "bootstrap": quantiles of the average precision of resamples, positives and negatives drawn separately, each row
     with its weight. It is narrower, and with few positives too narrow and too high: a positive that is drawn twice ties
@@ -109,7 +112,7 @@ def average_precision_interval(
     given = one_weighted_task(scores, labels, sample_weight)
     estimate = average_precision_of(given).item()
     if method == "beta":
-        return _beta_interval(estimate, given.positives().effective_size(), confidence)
+        return _beta_interval(estimate, _trials(given, estimate), confidence)
     if int(given.labels.sum()) < 2:
         return Interval(estimate, math.nan, math.nan, confidence)
     values = resampled_average_precision([given], resamples, seed)[0]
@@ -137,7 +140,8 @@ def auprc_interval(scores: Any, labels: Any, *, confidence: float = 0.95, sample
     """
     confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
     given = one_weighted_task(scores, labels, sample_weight)
-    return _beta_interval(auprc_of(given).item(), given.positives().effective_size(), confidence)
+    estimate = auprc_of(given).item()
+    return _beta_interval(estimate, _trials(given, estimate), confidence)
 
 
 def auroc_interval(scores: Any, labels: Any, *, confidence: float = 0.95, sample_weight: Any = None) -> Interval:
@@ -357,6 +361,41 @@ def paired_difference(
     differences = values_a - values_b
     share = float(((np.sign(differences) + 1) / 2).mean())
     return Difference(estimate, *_quantiles(differences, confidence), confidence, share)
+
+
+def _trials(given: Sample, estimate: float) -> float:
+    """Return the number of trials of a binomial share that varies as much as average precision, as far as is known."""
+    positives, negatives = given.positives(), given.negatives()
+    size = positives.effective_size()
+    if not size:
+        return size
+    found, false = (group.above(positives.keys, ties=True) for group in (positives, negatives))
+    taken, precision = found + false, found / (found + false)
+    share = (torch.ones_like(found) if positives.weight is None else positives.weight) / positives.total
+    # More weight of a row changes the precision at its own score and at all lower ones, and as a positive the mean.
+    of_positives = positives.sum_at_or_below(share * (1 - precision) / taken, positives.keys)
+    of_positives += (precision - (share * precision).sum()) / positives.total
+    of_negatives = positives.sum_at_or_below(-share * precision / taken, negatives.keys)
+    variance = _resampling_variance(of_positives, positives) + _resampling_variance(of_negatives, negatives)
+    return min(size, max(1.0, estimate * (1 - estimate) / variance)) if variance > 0 else size
+
+
+def _resampling_variance(slope: Tensor, group: Ranked) -> float:
+    """Return the variance of a metric over resamples of a group, from its derivatives by the weights of the rows.
+
+    If few rows have most of the weight they show little of it: it is at least that of weights that do not depend on the
+    scores.
+    """
+    rows = len(slope)
+    if rows < 2 or not bool(slope.any()):
+        return 0.0
+    weight = torch.ones_like(slope) if group.weight is None else group.weight
+    # Relative to the largest: squares of very small and very large ones are not finite or 0.
+    unit = float(weight.max()) * float(slope.abs().max())
+    weight, slope = weight / weight.max(), slope / slope.abs().max()
+    square = torch.maximum((weight * slope).square().mean(), weight.square().mean() * slope.square().mean())
+    spread = float(square - (weight * slope).mean().square())
+    return spread * unit * unit * rows**2 / (rows - 1)
 
 
 def _effective_places(given: Sample, places: float) -> float:

@@ -36,6 +36,11 @@ class Ranked(NamedTuple):
         count = _search(self.keys, keys, right=ties)
         return count.double() if self.cumulative is None else self.cumulative.gather(-1, count)
 
+    def sum_at_or_below(self, values: Tensor, keys: Tensor) -> Tensor:
+        """Return the sum of `values`, one per example, over the examples at or below each of `keys`."""
+        from_the_end = torch.nn.functional.pad(values.flip(-1).cumsum(-1).flip(-1), (0, 1))
+        return from_the_end.gather(-1, _search(self.keys, keys, right=False))
+
     def weighted_sum(self, values: Tensor) -> Tensor:
         """Return the sum of `values`, one per example, times the weights."""
         weight = self.keys.isfinite().double() if self.weight is None else self.weight
