@@ -17,6 +17,7 @@ import json
 import os
 import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,10 @@ class RunDirectory:
         write_atomic(self.path / "records.jsonl", "".join(line + "\n" for line in lines).encode())
 
     def add_facts(self, facts: dict[str, Any]) -> None:
-        """Add facts to run.json."""
-        file = self.path / "run.json"
-        known = json.loads(file.read_text()) if file.exists() else {}
+        """Add facts to run.json; a damaged one is begun anew, since nothing is read from it to resume."""
+        file, known = self.path / "run.json", {}
+        with suppress(FileNotFoundError, ValueError, TypeError):
+            known = dict(json.loads(file.read_bytes()))
         write_atomic(file, (json.dumps({**known, **facts}, indent=2) + "\n").encode())
 
     def add_record(self, line: str) -> None:
