@@ -408,6 +408,8 @@ def _check_same_job(folder: Path, before: _Started, job: CommitteeJob, fingerpri
         *(
             (each.name, getattr(before.job.committee, each.name), getattr(job.committee, each.name))
             for each in fields(CommitteeConfig)
+            # Two files of weights are compared by content, in the fingerprint.
+            if each.name != "pretrained" or None in (before.job.committee.pretrained, job.committee.pretrained)
         ),
     ]
     for name, old, new in compared:
