@@ -245,6 +245,36 @@ def test_training_starts_from_pretrained_weights_and_does_not_need_the_file_late
     assert run("predict", tmp_path / "r", image_folder / "unsorted", "--out", tmp_path / "o.csv") == 0
 
 
+def test_a_network_is_resumed_with_weights_of_the_same_content_only_wherever_they_are(image_folder, tmp_path, capsys):
+    torch.save(resnet18(1000, width=2).state_dict(), tmp_path / "w.pth")
+    command = ["train", image_folder / "images", "--target", "malignant", *SHORT_IMAGES, "--quiet"]
+    command += ["--out", tmp_path / "r", "--resume", "--pretrained"]
+    assert run(*command, tmp_path / "w.pth") == 0
+    (tmp_path / "w.pth").rename(tmp_path / "moved.pth")
+    assert run(*command, tmp_path / "moved.pth") == 0
+    capsys.readouterr()
+    for path in ("w.pth", "moved.pth"):
+        torch.save(resnet18(1000, width=2).state_dict(), tmp_path / path)
+        before = {file: file.read_bytes() for file in (tmp_path / "r").iterdir() if file.is_file()}
+        assert run(*command, tmp_path / path) == 1
+        assert "--pretrained was a file of SHA-256" in capsys.readouterr().err
+        assert {file: file.read_bytes() for file in (tmp_path / "r").iterdir() if file.is_file()} == before
+
+
+def test_a_network_of_version_0_2_is_resumed_with_the_file_of_weights_at_the_same_path(image_folder, tmp_path, capsys):
+    torch.save(resnet18(1000, width=2).state_dict(), tmp_path / "w.pth")
+    command = ["train", image_folder / "images", "--target", "malignant", *SHORT_IMAGES, "--quiet"]
+    command += ["--out", tmp_path / "r", "--resume", "--pretrained"]
+    assert run(*command, tmp_path / "w.pth") == 0
+    facts = json.loads((tmp_path / "r" / "run.json").read_text())
+    del facts["pretrained_sha256"]  # which it did not write
+    (tmp_path / "r" / "run.json").write_text(json.dumps(facts))
+    assert run(*command, tmp_path / "w.pth") == 0
+    shutil.copy(tmp_path / "w.pth", tmp_path / "copy.pth")
+    assert run(*command, tmp_path / "copy.pth") == 1
+    assert "--pretrained was" in capsys.readouterr().err
+
+
 def test_head_alone_is_trained_on_cached_embeddings(image_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("APMAX_CACHE", str(tmp_path / "cache"))
     torch.manual_seed(0)

@@ -521,6 +521,25 @@ def test_training_rows_of_one_class_are_refused_by_their_fold():
         fit_committee(training_rows(X, y), find_members(FAST), folds=folds)
 
 
+def test_rows_without_a_time_are_refused():
+    X, y = table()
+    times = np.arange(200.0)
+    times[[3, 5]] = np.nan
+    with pytest.raises(ValueError, match="time must be known in every row, 2 of 200 are missing"):
+        training_rows(X, y, times=times)
+
+
+def test_groups_with_all_negatives_are_in_the_training_rows_of_every_fold():
+    X, y = table()
+    groups = np.where(y == 1, np.arange(200) % 6, 10 + np.arange(200) % 2)
+    for seed in range(5):
+        folds = make_folds(training_rows(X, y, groups=groups), 5, seed)
+        assert all(set(y[train]) == {0, 1} for train, _ in folds)
+    groups[y == 0] = 10
+    with pytest.raises(ValueError, match="whole groups hold all rows of a class"):
+        make_folds(training_rows(X, y, groups=groups), 5, 0)
+
+
 def test_a_committee_without_held_out_classes_has_no_calibration(tmp_path):
     X, y = shifted_table(positives=1)
     fitted = fit_committee(training_rows(X, y), find_members(FAST), folds=1)

@@ -64,6 +64,30 @@ def test_plain_csv_is_written_as_it_was(tmp_path):
     assert (tmp_path / "b.csv").read_text() == "id,x\n007,1.10\n8,\n"
 
 
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        ('"age, years";"income, EUR";y', ["age, years", "income, EUR", "y"]),
+        ('"a;b;c",d', ["a;b;c", "d"]),
+        ('x, "a;b;c"', ["x", '"a;b;c"']),  # a quotation mark after a space is part of the name, as in the rows
+        ('"a ""b; c; d""",e', ['a "b; c; d"', "e"]),
+        ('"a;\nb;c",d', ["a;\nb;c", "d"]),
+        ('5" pipe,6" pipe,7" pipe;8', ['5" pipe', '6" pipe', '7" pipe;8']),
+    ],
+)
+def test_delimiters_within_quotation_marks_do_not_count(tmp_path, header, columns):
+    delimiter = ";" if header.endswith(";y") else ","
+    (tmp_path / "a.csv").write_text(f"{header}\n" + delimiter.join("1" * len(columns)) + "\n")
+    source = open_table(tmp_path / "a.csv")
+    assert (source.delimiter, source.columns) == (delimiter, columns)
+    assert source.read().to_pydict() == {name: ["1"] for name in columns}
+
+
+def test_blank_lines_before_the_header_are_passed_over(tmp_path):
+    (tmp_path / "a.csv").write_text("\n\r\na;b\n1;2\n")
+    assert open_table(tmp_path / "a.csv").read().to_pydict() == {"a": ["1"], "b": ["2"]}
+
+
 @pytest.mark.parametrize("delimiter", [";", "\t", "|"])
 def test_other_delimiters_are_recognised(tmp_path, delimiter):
     (tmp_path / "a.csv").write_text(delimiter.join("ab") + "\n" + delimiter.join(["1,5", "2"]) + "\n")

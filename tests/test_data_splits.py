@@ -175,6 +175,34 @@ def test_random_share_is_held_out_whatever_the_class():
     assert not np.array_equal(held_out, split_random(101, 0.2, seed=2)[1])
 
 
+@pytest.mark.parametrize(
+    ("labels", "groups", "held_out"),
+    [
+        # Half of the rows are farther from a fifth than none.
+        ([1, 0, 0, 1, 0, 0, 0], "aaabbbb", "a"),
+        # Positives and negatives are in different groups, and each of them is too large.
+        ([1, 1, 1, 1, 1, 0, 0, 0, 0, 0], "aaabbcccdd", "bd"),
+    ],
+)
+def test_the_nearest_groups_are_held_out_where_all_are_larger_than_the_share(labels, groups, held_out):
+    groups = np.array(list(groups))
+    for seed in range(5):
+        rows = split_by_group(np.array(labels), groups, 0.2, seed=seed)[1]
+        assert set(groups[rows]) == set(held_out)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=2, max_size=20), st.integers(0, 3))
+def test_groups_are_split_wherever_that_is_possible(rows, seed):
+    groups, labels = np.array([group for group, _ in rows]), np.array([float(label) for _, label in rows])
+    sides = [np.isin(groups, np.flatnonzero([part >> group & 1 for group in range(5)])) for part in range(1, 31)]
+    if any(len(set(labels[held])) == len(set(labels[~held])) == 2 for held in sides):
+        train, held_out = split_by_group(labels, groups, 0.2, seed=seed)
+        assert not set(groups[train]) & set(groups[held_out])
+    else:
+        with pytest.raises(ValueError, match="leaves no"):
+            split_by_group(labels, groups, 0.2, seed=seed)
+
+
 def test_groups_of_several_targets_stay_together():
     labels, groups = several_targets(), np.arange(600) // 7
     train, held_out = split_by_group(labels, groups, 0.25, seed=0)

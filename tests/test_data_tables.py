@@ -353,3 +353,11 @@ class TestDecimalCommas:
         entry = {"kind": "number", "name": "x", "median": 0.0, "scale": 1.0, "indicator": False}
         encoder = TableEncoder.from_table({"columns": [entry], "left_out": {}})
         assert not encoder.columns[0].decimal_comma
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "__index_level_0__"])
+def test_the_index_of_a_frame_of_pandas_is_an_id(name):
+    some = np.random.default_rng(0).choice(10_000, 50, replace=False)
+    assert kind_of("price", pa.array(some)) == ("number", "")
+    assert kind_of(name, pa.array(some)) == ("drop", "a different whole number in every row: an id?")
+    assert kind_of(name, pa.array(some % 10)) == ("number", "")

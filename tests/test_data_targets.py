@@ -30,6 +30,13 @@ def test_positive_of_a_known_pair_of_values_is_found(values, positive):
     assert np.nansum(target.labels(pa.array(values))) == 1
 
 
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64(), pa.decimal128(30, 2)])
+def test_numbers_of_any_precision_are_classes(kind):
+    whole = pa.array([1, 0, None])
+    column = pa.array([np.float16(1), np.float16(0), None], kind) if kind == pa.float16() else whole.cast(kind)
+    assert np.array_equal(Target.fit("y", column).labels(column), [1, 0, np.nan], equal_nan=True)
+
+
 def test_other_values_need_the_positive_to_be_named():
     with pytest.raises(ValueError, match=r"'good' \(2 rows\), 'bad' \(1 rows\): name the positive value"):
         Target.fit("y", pa.array(["good", "bad", "good"]))

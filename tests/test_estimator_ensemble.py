@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import joblib
 import numpy as np
 import pytest
 
@@ -9,13 +10,14 @@ pytest.importorskip("lightgbm")
 
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.compose import make_column_transformer
-from sklearn.linear_model import LogisticRegression
+from sklearn.ensemble import StackingClassifier
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GroupKFold, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from apmax.estimator import APEnsembleClassifier
+from apmax.estimator import APEnsembleClassifier, ensemble
 from apmax.metrics import average_precision
 
 
@@ -107,12 +109,44 @@ def test_rows_of_weight_zero_are_left_out():
         ({"pos_label": 7}, [0, 1] * 10, "pos_label must be one of"),
         ({}, [0] * 19 + [1], "two rows of each class"),
         ({}, [0] * 20, "one class only"),
+        ({"members": "linear"}, [0, 1] * 10, "members must be a list of names and of pairs .* got 'linear'"),
+        (
+            {"members": [LogisticRegression()]},
+            [0, 1] * 10,
+            r"members must be names and pairs .* got LogisticRegression",
+        ),
+        ({"members": [("a", LogisticRegression(), 1)]}, [0, 1] * 10, "members must be names and pairs"),
+        ({"members": [("a", LinearRegression())]}, [0, 1] * 10, "LinearRegression has neither decision_function nor"),
+        ({"n_jobs": 0}, [0, 1] * 10, "n_jobs == 0 .* has no meaning"),
     ],
 )
 def test_wrong_settings_are_named(settings, y, message):
     X = np.random.default_rng(0).normal(size=(20, 2))
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         APEnsembleClassifier(**{"members": ["linear"], **settings}).fit(X, y)
+
+
+@pytest.mark.parametrize(("n_jobs", "expected"), [(None, 1), (2, 2), (-1, joblib.cpu_count())])
+def test_n_jobs_has_the_meaning_of_scikit_learn(n_jobs, expected, monkeypatch):
+    given = []
+    monkeypatch.setattr(ensemble, "fit_committee", lambda *_, n_jobs, **__: given.append(n_jobs))
+    with pytest.raises(AttributeError):  # of the result
+        APEnsembleClassifier(["linear"], n_jobs=n_jobs).fit(*table())
+    assert given == [expected]
+
+
+def test_folds_of_cv_none_are_stratified():
+    X, y = table()
+    order = np.argsort(y)
+    model = APEnsembleClassifier(["linear"], cv=None, random_state=0).fit(X[order], y[order])
+    again = APEnsembleClassifier(["linear"], cv=StratifiedKFold(5), random_state=0).fit(X[order], y[order])
+    assert np.array_equal(model.decision_function(X), again.decision_function(X))
+
+
+def test_an_estimator_of_estimators_is_a_member():
+    X, y = table()
+    stacking = StackingClassifier([("a", LogisticRegression())], cv=2)  # it has predict_proba once it is fitted
+    assert APEnsembleClassifier([("stack", stacking)], cv=2, random_state=0).fit(X, y).weights_ == {"stack": 1.0}
 
 
 def test_a_failed_fit_leaves_a_fitted_committee_as_it_was():

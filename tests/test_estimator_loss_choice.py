@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score
-from sklearn.model_selection import KFold
+from sklearn.model_selection import KFold, StratifiedKFold
 
 from apmax.estimator import APClassifier
 from apmax.estimator.loss_choice import compare_losses
@@ -127,3 +127,11 @@ def test_rows_of_weight_zero_take_no_part():
         expected = APClassifier(loss="auto", random_state=seed).fit(X[kept], y[kept])
         assert chosen.loss_ == expected.loss_
         np.testing.assert_allclose(chosen.loss_scores_["ap"], expected.loss_scores_["ap"])
+
+
+def test_folds_of_cv_none_are_stratified():
+    X, y = not_linear(400)
+    order = np.argsort(y)
+    model = APClassifier(loss="auto", cv=None).fit(X[order], y[order])
+    again = APClassifier(loss="auto", cv=StratifiedKFold(5)).fit(X[order], y[order])
+    np.testing.assert_array_equal(model.loss_scores_["ce"], again.loss_scores_["ce"])

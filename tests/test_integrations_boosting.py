@@ -177,6 +177,23 @@ def test_lightgbms_classifier_gets_the_same_booster_as_train_and_weights_count()
     assert not np.allclose(weighted, classifier()[0])
 
 
+@pytest.mark.filterwarnings("ignore:The argument 'eval_set' is deprecated")
+def test_lightgbms_classifier_without_its_metric_is_stopped_by_average_precision_alone():
+    lightgbm = pytest.importorskip("lightgbm")
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(1000, 5))
+    labels = (features[:, 0] + features[:, 1] * features[:, 2] + rng.normal(size=1000) > 2).astype(float)
+    model = lightgbm.LGBMClassifier(objective=APObjective(), metric="none", n_estimators=100, n_jobs=1, verbosity=-1)
+    stop = lightgbm.early_stopping(10, verbose=False)
+    held_out = [(features[700:], labels[700:])]
+    model.fit(features[:700], labels[:700], eval_set=held_out, eval_metric=lightgbm_average_precision, callbacks=[stop])
+    assert list(model.evals_result_["valid_0"]) == ["ap"]
+    history = model.evals_result_["valid_0"]["ap"]
+    assert model.best_iteration_ == np.argmax(history) + 1 == len(history) - 10
+    scores = model.predict(features[700:], raw_score=True)
+    assert max(history) == pytest.approx(references.average_precision(scores, labels[700:]))
+
+
 def test_average_precision_rounds_can_follow_log_loss_rounds():
     lightgbm = pytest.importorskip("lightgbm")
     features, labels, _ = table()

@@ -219,15 +219,44 @@ def test_an_ensemble_resumes_in_the_interrupted_member(tmp_path):
     ("change", "message"),
     [
         ({"seed": 1}, "seed was 0"),
+        ({"precision": "64-true"}, "precision was 32-true in the checkpoint and is 64-true now"),
         ({"stages": (two_stages().stages[0],)}, "only 1"),
-        ({"stages": (Stage(epochs=3), two_stages().stages[1])}, "stage 1 .* differs"),
-        ({"stages": (two_stages().stages[0], Stage(epochs=2))}, "stage 2 .* differs"),
+        ({"stages": (Stage(epochs=3), two_stages().stages[1])}, "stage 1 .* differs.* ema was 0.9 and is None now"),
+        ({"stages": (two_stages().stages[0], Stage(epochs=2))}, "stage 2 .* differs.* reset was .* now"),
+        ({"stages": (two_stages().stages[0], ExactHead())}, "stage 2 .* it was Stage and is ExactHead now"),
     ],
 )
 def test_another_run_cannot_be_resumed(change, message, tmp_path):
     finished(two_stages(), tmp_path)
     with pytest.raises(ValueError, match=message):
         epochs(Network(), (TRAIN, VALID), dataclasses.replace(two_stages(), **change), directory=tmp_path, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        # Its single hidden unit would be copied to all six, and the state of the optimiser be too short for them.
+        (nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 1)), r"0.weight was \(1, 4\) float32 and is \(6, 4\) float32 now"),
+        (nn.Sequential(nn.Linear(4, 1), nn.Linear(1, 1)).double(), r"0.weight was .* float32 and is .* float64 now"),
+        (nn.Linear(4, 1), "0.weight was .* and is missing now"),
+        (nn.Sequential(nn.Linear(4, 1), nn.Linear(1, 1), nn.Linear(1, 1)), "2.weight was missing and is"),
+    ],
+)
+def test_another_model_cannot_be_resumed(model, message, tmp_path):
+    run = Run(stages=(Stage(epochs=1),), accelerator="cpu")
+    fit(nn.Sequential(nn.Linear(4, 1), nn.Linear(1, 1)), (TRAIN, VALID), run, directory=tmp_path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match=f"model is not the one of the checkpoint.*{message}"):
+        epochs(model, (TRAIN, VALID), run, directory=tmp_path, resume=True)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff"])
+def test_a_run_with_a_damaged_run_json_is_resumed(content, uninterrupted, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        finished(two_stages(), tmp_path, Network(10))
+    (tmp_path / "run.json").write_bytes(content)
+    assert same(finished(two_stages(), tmp_path), uninterrupted[0])
 
 
 def test_other_data_cannot_be_resumed(tmp_path):

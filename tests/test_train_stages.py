@@ -189,12 +189,46 @@ def test_members_reset_a_parameter_of_the_model_itself_by_its_own_method():
 def test_ensemble_of_a_model_that_cannot_be_initialised_again_is_refused_with_its_parameters(tmp_path):
     model = WithRandomToken()
     start = weights(model)
-    message = r"ensemble: token, inner\.scale have no reset_parameters\(\).*fit\(lambda: WithRandomToken\(\.\.\.\)"
+    message = (
+        r"ensemble: token, inner\.scale are set by no reset_parameters\(\).*fit\(lambda: WithRandomToken\(\.\.\.\)"
+    )
     with pytest.raises(ValueError, match=message):
         fit(model, (TRAIN, VALID), run_of(ensemble=2), directory=tmp_path / "r")
     assert same(weights(model), start)
     assert not (tmp_path / "r").exists()
     fit(model, (TRAIN, VALID), run_of(ensemble=1))
+
+
+class Gated(nn.Linear):
+    """A layer with a parameter that the inherited `reset_parameters` does not know."""
+
+    def __init__(self):
+        super().__init__(FEATURES, 1)
+        self.gate = nn.Parameter(torch.randn(1))
+
+    def forward(self, inputs):
+        return super().forward(inputs) * self.gate
+
+
+def test_parameter_that_an_inherited_reset_does_not_set_is_refused_in_an_ensemble_and_in_a_reset():
+    model = nn.Sequential(nn.BatchNorm1d(FEATURES), Gated())
+    start, state = weights(model), torch.get_rng_state()
+    with pytest.raises(ValueError, match=r"ensemble: 1\.gate are set by no reset_parameters\(\)"):
+        fit(model, (TRAIN, VALID), run_of(ensemble=2))
+    with pytest.raises(ValueError, match=r"reset: reset_parameters\(\) of Gated does not set gate"):
+        epochs(model, (TRAIN, VALID), run_of(Stage(reset=("head",))))
+    assert same(weights(model), start)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_reset_that_makes_new_parameters_is_a_reset():
+    class Replacing(nn.Linear):
+        def reset_parameters(self):
+            self.weight = nn.Parameter(torch.randn(self.out_features, self.in_features))
+            self.bias = nn.Parameter(torch.zeros(self.out_features))
+
+    first, *others = members_of(nn.Sequential(Replacing(FEATURES, 1)))
+    assert not any(torch.allclose(member[0].weight, first[0].weight) for member in others)
 
 
 def draw_by_numpy(count):

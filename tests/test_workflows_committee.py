@@ -197,6 +197,39 @@ def test_a_decision_of_other_models_is_removed_when_a_training_is_resumed(change
     assert manifest.files.keys() == files.keys() - {"decision.json"}
 
 
+def test_members_of_unknown_rows_are_not_taken_over(committee, tmp_path):
+    folder, out = committee[0], tmp_path / "run"
+    shutil.copytree(folder / "run", out)
+    (out / "manifest.json").unlink()
+    write_csv(tmp_path / "train.csv", client_rows(400, seed=7))
+    shutil.copy(folder / "test.csv", tmp_path)
+    before = {file.name for file in out.iterdir()}
+    with pytest.raises(FolderError, match=r"it holds members of a committee and no manifest\.json"):
+        train_job(table(tmp_path), out=out, resume=True)
+    assert {file.name for file in out.iterdir()} == before
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_decision_on_one_split_of_version_0_2_is_kept_if_the_scores_are_the_same(same, tmp_path):
+    write_csv(tmp_path / "clients.csv", client_rows(300, seed=1))
+    job = {"data": {"train": str(tmp_path / "clients.csv"), "target": "bought"}, "committee": {"effort": "quick"}}
+    out = tmp_path / "run"
+    train_job(job, out=out)
+    threshold = decide_folder(out, top=20).decision.threshold
+    files = read_manifest(out, kind="model").files
+    # It called the scores cross-fitted.
+    (out / "scores-held-out.npz").rename(out / "scores-cross-fitted.npz")
+    if not same:
+        (out / "scores-cross-fitted.npz").write_bytes(b"other")
+    names = [name.replace("held-out", "cross-fitted") for name in files]
+    write_manifest(out, names, kind="model")
+    train_job(job, out=out, resume=True)
+    assert load_model(out).thresholds == ({"bought": threshold} if same else {})
+    kept = files.keys() if same else files.keys() - {"decision.json"}
+    assert read_manifest(out, kind="model").files.keys() == kept
+    assert not (out / "scores-cross-fitted.npz").exists()
+
+
 def test_the_stored_plan_is_followed_and_other_settings_or_rows_are_refused(tmp_path):
     write_csv(tmp_path / "train.csv", client_rows(120))
     write_csv(tmp_path / "test.csv", client_rows(200, seed=1))

@@ -60,6 +60,12 @@ def test_a_committee_begins_with_a_file_of_weights(image_committee, tmp_path):
     table = {**digits_job(images), "model": {"pretrained": str(tmp_path / "w.pth")}, "committee": {"effort": "quick"}}
     result = train_job(table, out=tmp_path / "r", notify=lambda facts, warnings: lines.extend(facts))
     assert any(line.startswith("networks begin with 120 tensors from w.pth") for line in lines)
+    (tmp_path / "w.pth").rename(tmp_path / "moved.pth")
+    moved = {**table, "model": {"pretrained": str(tmp_path / "moved.pth")}}
+    again = train_job(moved, out=tmp_path / "r", resume=True)
+    np.testing.assert_array_equal(again.model.score(images), result.model.score(images))
+    with pytest.raises(ValueError, match=r"pretrained was .* and is None now"):
+        train_job({**digits_job(images), "committee": {"effort": "quick"}}, out=tmp_path / "r", resume=True)
     torch.save(resnet18(1000, width=64).state_dict(), tmp_path / "w.pth")
     with pytest.raises(ValueError, match=r"was of other weights \(pretrained='.*w.pth'\): their fingerprint differs"):
         train_job(table, out=tmp_path / "r", resume=True)

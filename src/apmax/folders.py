@@ -120,7 +120,7 @@ def write_manifest(folder: Path, names: Iterable[str], *, kind: str, complete: b
     ...
     apmax.folders.FolderError: ... is damaged: a.txt has changed since it was written (its checksum differs)
     """
-    _write(Manifest(folder, kind, complete, {name: _file_checksum(folder / name) for name in names}))
+    _write(Manifest(folder, kind, complete, {name: file_checksum(folder / name) for name in names}))
 
 
 def add_file(manifest: Manifest, name: str, content: bytes) -> None:
@@ -215,7 +215,8 @@ def _render(table: Mapping[str, Any]) -> bytes:
     return (json.dumps({**table, "checksum": checksum}, indent=1) + "\n").encode()
 
 
-def _file_checksum(path: Path) -> FileChecksum:
+def file_checksum(path: Path) -> FileChecksum:
+    """Return size and SHA-256 of a file."""
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while block := file.read(_BLOCK):

@@ -168,10 +168,25 @@ def weights(values: Any, shape: Sequence[int], name: str = "sample_weight") -> T
 
 
 def group_array(groups: Any, num_rows: int, name: str = "groups") -> NDArray[Any]:
-    """Return the group of each row as an array, (num_rows,)."""
+    """Return the group of each row as an array, (num_rows,).
+
+    Raises:
+        ValueError: Not one group per row, or groups of types that cannot be compared.
+
+    >>> group_array(["a", None], 2)
+    Traceback (most recent call last):
+    ...
+    ValueError: groups must be of one type, got NoneType and str; rows without a group need one, too
+    """
     array = np.asarray(groups)
     if array.shape != (num_rows,):
         raise ValueError(f"{name} must have one entry per row, shape ({num_rows},), got {array.shape}")
+    if array.dtype == object:
+        try:
+            np.unique(array)
+        except TypeError:
+            kinds = " and ".join(sorted({type(group).__name__ for group in array}))
+            raise ValueError(f"{name} must be of one type, got {kinds}; rows without a group need one, too") from None
     return array
 
 

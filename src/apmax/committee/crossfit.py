@@ -33,6 +33,7 @@ from apmax.committee.tasks import (
     with_rows,
 )
 from apmax.data import k_fold, split_by_group, split_by_time, split_stratified
+from apmax.data.splits import check_times
 from apmax.metrics import Interval
 from apmax.train import PlattCurve, fit_platt
 
@@ -67,6 +68,8 @@ class TrainingRows:
     def __post_init__(self) -> None:
         if self.groups is not None and self.times is not None:
             raise ValueError("groups and times exclude each other: each decides how rows are split")
+        if self.times is not None:
+            check_times(self.times)
 
 
 @dataclass(frozen=True)
@@ -200,11 +203,29 @@ def make_folds(rows: TrainingRows, most: int, seed: int) -> list[_Fold]:
             f"{int(rows.labels.sum())} positives in {len(rows.labels)} rows"
         )
     if rows.times is None:
-        return k_fold(rows.labels, count, groups=rows.groups, seed=seed)
+        return _fitting_folds(rows, count, seed)
     folds = _expanding_windows(rows.labels, rows.times, count)
     if len(folds) < 2:
         raise ValueError("time: the rows have too few moments with positives for two folds")
     return folds
+
+
+def _fitting_folds(rows: TrainingRows, most: int, seed: int) -> list[_Fold]:
+    """Return the largest number of folds, at most `most`, whose training rows have both classes.
+
+    With groups a fold may hold out all those with negatives.
+
+    Raises:
+        ValueError: Two folds have not.
+    """
+    for count in range(most, 1, -1):
+        folds = k_fold(rows.labels, count, groups=rows.groups, seed=seed)
+        if all(len(set(rows.labels[train].tolist())) == 2 for train, _ in folds):
+            return folds
+    raise ValueError(
+        f"a committee needs folds whose training rows have both classes; there are {int(rows.labels.sum())} positives "
+        f"in {len(rows.labels)} rows, and whole groups hold all rows of a class: divide these, or leave groups out"
+    )
 
 
 def _expanding_windows(labels: _Array, times: _Array, count: int) -> list[_Fold]:

@@ -263,10 +263,17 @@ def _fit_own(data: FoldData, *, estimator: Any) -> FittedMember:
 
     copy = clone(estimator)
     if np.ptp(data.sample_weight) == 0:
-        return EstimatorMember(copy.fit(data.rows, data.labels))
-    if not has_fit_parameter(copy, "sample_weight"):
+        copy.fit(data.rows, data.labels)
+    elif has_fit_parameter(copy, "sample_weight"):
+        copy.fit(data.rows, data.labels, sample_weight=data.sample_weight)
+    else:
         raise ValueError(f"members: {type(copy).__name__} takes no sample_weight; leave it out or fit unweighted")
-    return EstimatorMember(copy.fit(data.rows, data.labels, sample_weight=data.sample_weight))
+    # Not before the fit: what an estimator of estimators has may depend on it.
+    if not any(hasattr(copy, method) for method in ("decision_function", "predict_proba")):
+        raise ValueError(
+            f"members: {type(copy).__name__} has neither decision_function nor predict_proba; give a classifier"
+        )
+    return EstimatorMember(copy)
 
 
 _COSTS = {
@@ -447,6 +454,7 @@ def find_members(
         table: Members by name instead of those of the kind, such as `image_members` makes them.
 
     Raises:
+        TypeError: Neither names nor pairs.
         ValueError: An unknown name, one twice, or none at all.
     """
     validation.choice("effort", effort, EFFORTS)
@@ -454,12 +462,16 @@ def find_members(
     table = MEMBERS_BY_KIND[kind] if table is None else table
     found: dict[str, Member] = {}
     own = [name for name, member in table.items() if effort == "best" or member.least_effort != "best"]
+    if isinstance(members, (str, Mapping)):
+        raise TypeError(f"members must be a list of names and of pairs (name, estimator), got {members!r}")
     for entry in own if members is None else members:
-        if isinstance(entry, tuple):
-            name, member = entry[0], Member(partial(_fit_own, estimator=entry[1]), None, "", _OWN_COST, raw=True)
-        else:
+        if isinstance(entry, str):
             name = validation.choice("members", entry, table)
             member = _at_best(name, table[name]) if effort == "best" else table[name]
+        elif isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str):
+            name, member = entry[0], Member(partial(_fit_own, estimator=entry[1]), None, "", _OWN_COST, raw=True)
+        else:
+            raise TypeError(f"members must be names and pairs (name, estimator), got {entry!r}")
         if name in found:
             raise ValueError(f"members must have different names, got {name!r} twice")
         found[name] = member

@@ -59,6 +59,8 @@ def words(column: Any) -> Any:
     (['1', '2', None], ['a', None, 'true'])
     """
     array = flatten_column(column)
+    if pa.types.is_float16(array.type):
+        array = pc.cast(array, pa.float32())  # Arrow cannot round half precision
     if pa.types.is_floating(array.type):
         array = pc.if_else(pc.is_finite(array), array, None)
         whole = pc.and_(pc.equal(pc.round(array), array), pc.less(pc.abs(array), 2.0**63))

@@ -43,6 +43,8 @@ MAX_NAME_LENGTH = 10_000
 """The most characters of a column's name."""
 ON_ERROR = ("skip", "raise")
 """What to do with rows that cannot be read: leave them out and report them, or raise."""
+_QUOTED = re.compile(rf'(?:^|(?<=[{DELIMITERS}])) *"(?:[^"]|"")*(?:"|$)')
+"""A quoted name in a header, or the first line of one."""
 _PROPERTY = re.compile(r"^>.*<([^<>]+)>")
 _BLOCK_TEXT = f"{BLOCK_BYTES // 2**20} MiB"
 _SHOWN = 200
@@ -181,7 +183,7 @@ class TableFile(RowSource):
     Args:
         path: A file that ends in .csv, .csv.gz or .parquet. A csv has a header, is UTF-8 (with or without a byte-order
             mark), compressed by gzip or not whatever its ending, and delimited by whichever of comma, semicolon, tab
-            and bar is most frequent in the header.
+            and bar is most frequent in the header outside of quotation marks.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -257,10 +259,14 @@ class TableFile(RowSource):
         try:
             with _text_of(self.path, newline="") as file:
                 start = file.readline(BLOCK_BYTES)
-                self.delimiter = max(DELIMITERS, key=start.count)
-                _check_count(self.path, start.count(self.delimiter) + 1, complete=start.endswith("\n"))
+                while start and not start.strip("\r\n"):  # blank lines are no rows, before the header as after it
+                    start = file.readline(BLOCK_BYTES)
+                unquoted = _QUOTED.sub("", start)
+                self.delimiter = max(DELIMITERS, key=unquoted.count)
+                _check_count(self.path, unquoted.count(self.delimiter) + 1, complete=start.endswith("\n"))
                 file.seek(0)
-                names = next(csv.reader(_bounded_lines(file, self.path), delimiter=self.delimiter), [])
+                rows = csv.reader(_bounded_lines(file, self.path), delimiter=self.delimiter)
+                names = next(filter(None, rows), [])
         except csv.Error:  # a field that is longer than the module's limit
             raise ValueError(_long_name(self.path)) from None
         if not names:

@@ -107,7 +107,8 @@ def split_by_group(
 ) -> tuple[RowNumbers, RowNumbers]:
     """Hold out whole groups, about `share` of each class.
 
-    Groups are taken in random order; one is held out where that brings the two classes nearer to their share.
+    Groups are taken in random order; one is held out where that brings the two classes nearer to their share. Where
+    every group with positives (or negatives) is too large for that, the one that comes nearest is held out.
 
     Args:
         labels: (n,) or (n, targets).
@@ -126,16 +127,7 @@ def split_by_group(
     validation.interval("share", share, 0, 1, closed="neither")
     labels = one_column(labels)
     group, counts = _group_counts(labels, groups)
-    wanted = share * counts.sum(0)
-    held = np.zeros(len(counts), bool)
-    sum_held = np.zeros(2)
-    for each in np.random.default_rng(seed).permutation(len(counts)):
-        # Relative to the wanted counts, so that the rare class counts as much as the frequent one.
-        totals = np.stack([sum_held, sum_held + counts[each]]) / np.maximum(wanted, 1e-9)
-        distance, distance_with = ((totals - 1) ** 2).sum(1)
-        if distance_with < distance:
-            held[each] = True
-            sum_held += counts[each]
+    held = _held_out_groups(counts, share, np.random.default_rng(seed).permutation(len(counts)))
     train, held_out = np.flatnonzero(~held[group]), np.flatnonzero(held[group])
     _check_classes(labels, train, held_out, f"the {len(counts)} groups")
     return train, held_out
@@ -159,9 +151,7 @@ def split_by_time(
     ([0, 1, 2], [3, 4])
     """
     validation.interval("share", share, 0, 1, closed="neither")
-    unknown = int(np.isnan(times).sum())
-    if unknown:
-        raise ValueError(f"time must be known in every row, {unknown} of {len(times)} are missing or not readable")
+    check_times(times)
     distinct, counts = np.unique(times, return_counts=True)
     if len(distinct) < 2:
         raise ValueError("time must have at least two different values")
@@ -171,6 +161,13 @@ def split_by_time(
     train, held_out = np.flatnonzero(times <= cut), np.flatnonzero(times > cut)
     _check_classes(one_column(labels), train, held_out, "time")
     return train, held_out
+
+
+def check_times(times: npt.NDArray[np.float64]) -> None:
+    """Raise `ValueError` if the time of a row is missing: it could be before or after any other."""
+    unknown = int(np.isnan(times).sum())
+    if unknown:
+        raise ValueError(f"time must be known in every row, {unknown} of {len(times)} are missing or not readable")
 
 
 def k_fold(
@@ -324,6 +321,36 @@ def _group_counts(labels: Labels, groups: npt.NDArray[Any]) -> tuple[RowNumbers,
     """Return the number of each row's group, and each group's positives and negatives, (groups, 2)."""
     _, group = np.unique(validation.group_array(groups, len(labels)), return_inverse=True)
     return group, np.stack([np.bincount(group, weights=labels == value) for value in (1, 0)], 1)
+
+
+def _held_out_groups(counts: npt.NDArray[np.float64], share: float, order: RowNumbers) -> npt.NDArray[np.bool_]:
+    """Return which groups `split_by_group` holds out, by their positives and negatives, (groups, 2)."""
+    total = counts.sum(0)
+    held, sum_held = np.zeros(len(counts), bool), np.zeros(2)
+
+    def distance(held_out: npt.NDArray[np.float64]) -> float:
+        # Relative to the wanted counts, so that the rare class counts as much as the frequent one.
+        return float(((held_out / np.maximum(share * total, 1e-9) - 1) ** 2).sum())
+
+    def hold_out(group: int) -> None:
+        held[group] = True
+        sum_held[:] += counts[group]
+
+    def hold_out_nearer() -> None:
+        for group in order:
+            more = sum_held + counts[group]
+            if not held[group] and (more < total).all() and distance(more) < distance(sum_held):
+                hold_out(group)
+
+    hold_out_nearer()
+    if not sum_held.all():
+        held[:], sum_held[:] = False, 0
+        for value in (0, 1):
+            possible = [group for group in order if counts[group, value] and (sum_held + counts[group] < total).all()]
+            if possible and not sum_held[value]:
+                hold_out(min(possible, key=lambda group: distance(sum_held + counts[group])))
+        hold_out_nearer()
+    return held
 
 
 def _check_classes(labels: Labels, train: RowNumbers, held_out: RowNumbers, by: str) -> None:

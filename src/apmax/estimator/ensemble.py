@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from joblib import effective_n_jobs  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from sklearn.model_selection import check_cv  # type: ignore[import-untyped]
 from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
@@ -30,9 +31,9 @@ class APEnsembleClassifier(RankingClassifier):
             of effort "standard". An estimator of your own reads rows as you give them: of a data frame with its
             columns by name.
         cv: The largest number of folds, fewer where there are fewer positives (or groups that hold positives); or a
-            splitter or splits of scikit-learn.
+            splitter or splits of scikit-learn; None for its five stratified folds.
         pos_label: The class whose average precision is maximised; None for the last of `classes_`.
-        n_jobs: Simultaneous fits, in threads (networks in processes from 3 on); None for 1.
+        n_jobs: Simultaneous fits, in threads (networks in processes from 3 on); None for 1, -1 for the number of cores.
         random_state: Seed of the folds and members.
 
     Attributes:
@@ -82,7 +83,7 @@ class APEnsembleClassifier(RankingClassifier):
     def _fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> None:
         if isinstance(self.cv, numbers.Integral):
             validation.whole("cv", self.cv, 2)
-        members = find_members(self.members)
+        members, n_jobs = find_members(self.members), effective_n_jobs(self.n_jobs)
         self._mixed = _has_mixed_columns(X)
         # A frame is converted once where nobody needs the frame itself.
         self._reads_frame = _is_frame(X) and any(member.raw for member in members.values())
@@ -103,7 +104,7 @@ class APEnsembleClassifier(RankingClassifier):
             None if groups is None else groups[kept],
         )
         folds = int(self.cv) if isinstance(self.cv, numbers.Integral) else _given_folds(self.cv, X, y, groups, kept)
-        committee = fit_committee(rows, members, folds=folds, seed=self._seed(), n_jobs=self.n_jobs or 1)
+        committee = fit_committee(rows, members, folds=folds, seed=self._seed(), n_jobs=n_jobs)
         self.committee_, self.leaderboard_ = committee, committee.leaderboard
         self.weights_ = dict(zip(members, committee.blend.weights.tolist(), strict=True))
 
@@ -127,7 +128,8 @@ def _given_folds(cv: Any, X: Any, y: Any, groups: Any, kept: NDArray[np.int64]) 
     """Return the folds of a scikit-learn splitter as positions among the rows that are kept."""
     position = np.full(len(y), -1)
     position[kept] = np.arange(len(kept))
-    folds = [(position[train], position[test]) for train, test in check_cv(cv).split(X, y, groups)]
+    splitter = check_cv(cv, y, classifier=True)
+    folds = [(position[train], position[test]) for train, test in splitter.split(X, y, groups)]
     return [(train[train >= 0], test[test >= 0]) for train, test in folds]
 
 

@@ -48,7 +48,7 @@ def choose_loss(estimator: Any, X: Any, labels: _Array, sample_weight: _Array, *
             return LossChoice("ce", {}, "ce: with a single row of one class there is nothing to compare the losses on")
         cv = StratifiedKFold(min(int(cv), rarer), shuffle=True, random_state=seed)
     scores: dict[str, list[float]] = {name: [] for name in CANDIDATES}
-    for train, test in check_cv(cv).split(X, labels):
+    for train, test in check_cv(cv, labels, classifier=True).split(X, labels):
         for name, fold_scores in scores.items():
             model = clone(estimator).set_params(loss=name, pos_label=None, verbose=0)
             model.fit(X[train], labels[train], sample_weight=sample_weight[train])

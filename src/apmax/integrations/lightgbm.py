@@ -4,11 +4,13 @@
     from apmax.integrations.lightgbm import APObjective, lightgbm_average_precision
 
     booster = lightgbm.train({"objective": APObjective()}, train, valid_sets=[valid], feval=lightgbm_average_precision)
-    model = lightgbm.LGBMClassifier(objective=APObjective())
+    model = lightgbm.LGBMClassifier(objective=APObjective(), metric="none")
     model.fit(X, y, sample_weight=w)  # to stop early: eval_metric=lightgbm_average_precision
     scores = model.predict(X, raw_score=True)
 
-The metric also serves other objectives, whose probabilities it ranks by. A saved booster needs no apmax to load.
+`metric="none"` leaves out the log-loss that LightGBM's classifier adds to any other metric: early stopping would heed
+it, and of scores that are no log-odds it says nothing. The metric also serves other objectives, whose probabilities it
+ranks by. A saved booster needs no apmax to load.
 """
 
 from __future__ import annotations

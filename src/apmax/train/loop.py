@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from apmax.train.checkpoints import load_checkpoint, previous_checkpoint
 from apmax.train.config import ExactHead, Run, Stage
@@ -20,7 +20,7 @@ from apmax.train.selection import Candidate, Selection, stops_early
 from apmax.train.stage import check_gradient_stage, start_gradient_stage, train_epoch
 from apmax.train.state import RunState, SeenBatches, StageState
 from apmax.train.toml import run_from_table
-from apmax.train.weights import restore_weights
+from apmax.train.weights import model_tensors, restore_weights
 
 _MAY_CHANGE = ("epochs", "patience", "name")
 """Fields that may differ in a resumed stage; later stages may differ in all fields, finished ones in none."""
@@ -58,7 +58,7 @@ def epochs(
         DivergedError: Scores, loss or weights are not finite.
         Terminated: The process received SIGTERM; the run is checkpointed.
         FileExistsError: The directory holds a run and `resume` is not set.
-        ValueError: Data, configuration and checkpoint do not match.
+        ValueError: Data, model, configuration and checkpoint do not match.
 
     >>> import torch
     >>> from torch.utils.data import TensorDataset
@@ -186,7 +186,7 @@ def _load_resumed(run_state: RunState, resume: bool | str) -> dict[str, Any] | N
 
     Raises:
         FileExistsError: The directory holds a run and `resume` is not set.
-        ValueError: The checkpoint belongs to another configuration, seed or data, or is damaged.
+        ValueError: The checkpoint belongs to another configuration, seed, model or data, or is damaged.
     """
     if run_state.path is None:
         if resume:
@@ -214,17 +214,44 @@ def _check_same_run(saved: dict[str, Any], run_state: RunState) -> None:
             "directory"
         )
     old, new = run_from_table(saved["config"]), run_state.run
-    if old.seed != new.seed:
-        raise ValueError(f"seed was {old.seed} in the checkpoint and is {new.seed} now: resume with the same seed")
+    for name in ("seed", "precision"):
+        before, after = getattr(old, name), getattr(new, name)
+        if before != after:
+            raise ValueError(f"{name} was {before} in the checkpoint and is {after} now: resume with the same {name}")
+    _check_same_model(saved["model"], run_state)
     current = saved["stage"]
     if len(new.stages) <= current:
         raise ValueError(f"the checkpoint is in stage {current + 1}, but the run has only {len(new.stages)}")
     for number in range(current + 1):
-        before, after = old.stages[number], new.stages[number]
-        if number == current and type(before) is type(after):
-            before = dataclasses.replace(before, **{n: getattr(after, n) for n in _MAY_CHANGE if hasattr(before, n)})
-        if before != after:
+        differences = _stage_differences(
+            old.stages[number], new.stages[number], _MAY_CHANGE if number == current else ()
+        )
+        if differences:
             raise ValueError(
-                f"stage {number + 1} ({after.name}) differs from the checkpoint's; a stage that has begun may change "
-                f"only in {', '.join(_MAY_CHANGE)}, a finished one in nothing"
+                f"stage {number + 1} ({new.stages[number].name}) differs from the checkpoint's: "
+                f"{'; '.join(differences)}. A stage that has begun may change only in {', '.join(_MAY_CHANGE)}, a "
+                "finished one in nothing"
             )
+
+
+def _check_same_model(weights: dict[str, Tensor], run_state: RunState) -> None:
+    """Raise `ValueError` unless the weights are of this model: copying could broadcast a smaller tensor."""
+    before, after = (
+        {name: f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}" for name, value in each.items()}
+        for each in (weights, model_tensors(run_state.model))
+    )
+    for name in {**before, **after}:
+        old, new = before.get(name, "missing"), after.get(name, "missing")
+        if old != new:
+            raise ValueError(
+                f"model is not the one of the checkpoint in {run_state.path}: its {name} was {old} and is {new} now; "
+                "resume with the same model, or choose another directory"
+            )
+
+
+def _stage_differences(before: Stage | ExactHead, after: Stage | ExactHead, may_change: Sequence[str]) -> list[str]:
+    """Return in words what differs between two stages, fields that may change left out."""
+    if type(before) is not type(after):
+        return [f"it was {type(before).__name__} and is {type(after).__name__} now"]
+    pairs = [(each.name, getattr(before, each.name), getattr(after, each.name)) for each in dataclasses.fields(before)]
+    return [f"{name} was {old} and is {new} now" for name, old, new in pairs if old != new and name not in may_change]

@@ -1,7 +1,7 @@
 """The run directory: configuration, versions, records, checkpoints and selected weights.
 
 config.toml              the resolved configuration, every default written out
-run.json                 versions, seed, data fingerprint; at the end the selected epoch
+run.json                 versions, seed, data fingerprint, SHA-256 of pretrained weights; at the end the selected epoch
 records.jsonl            one record per epoch
 log.txt                  a line per epoch; of an ensemble in the folder above
 checkpoint.pt            the complete state for resuming; checkpoint.previous.pt is the one before
@@ -17,6 +17,7 @@ import json
 import os
 import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,14 @@ class RunDirectory:
 
     def add_facts(self, facts: dict[str, Any]) -> None:
         """Add facts to run.json."""
-        file = self.path / "run.json"
-        known = json.loads(file.read_text()) if file.exists() else {}
-        write_atomic(file, (json.dumps({**known, **facts}, indent=2) + "\n").encode())
+        content = {**self.read_facts(), **facts}
+        write_atomic(self.path / "run.json", (json.dumps(content, indent=2) + "\n").encode())
+
+    def read_facts(self) -> dict[str, Any]:
+        """Return the facts in run.json; none if it is missing or damaged, since a run can be resumed without."""
+        with suppress(FileNotFoundError, ValueError, TypeError):
+            return dict(json.loads((self.path / "run.json").read_bytes()))
+        return {}
 
     def add_record(self, line: str) -> None:
         """Append a record, given as its line of JSON."""

@@ -155,14 +155,14 @@ def _copied_members(model: nn.Module, count: int, *, seed: int) -> list[nn.Modul
     """Return the model and `count - 1` re-initialised copies of it.
 
     Raises:
-        ValueError: Parameters of modules without a method `reset_parameters`: how they were initialised is not known.
+        ValueError: Parameters that no `reset_parameters` of their module sets: how they were initialised is not known.
     """
-    fixed = parameters_without_reset(model)
-    if count > 1 and fixed:
+    fixed = parameters_without_reset(model) if count > 1 else []
+    if fixed:
         names = ", ".join(fixed[:_SHOWN_PARAMETERS]) + (", …" if len(fixed) > _SHOWN_PARAMETERS else "")
         raise ValueError(
-            f"ensemble: {names} have no reset_parameters() in their modules and would be the same in all members; "
-            f"pass a function that builds the model: fit(lambda: {type(model).__name__}(...), ...)"
+            f"ensemble: {names} are set by no reset_parameters() of their modules and would be the same in all "
+            f"members; pass a function that builds the model: fit(lambda: {type(model).__name__}(...), ...)"
         )
     models = [model]
     own = next(model.parameters(recurse=False), None) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from apmax.train.randomness import mix_seed, seed_torch
+from apmax.train.randomness import mix_seed, preserved_generators, seed_torch
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -141,29 +142,59 @@ def find_reset(model: nn.Module, names: Sequence[str]) -> list[nn.Module]:
     """Return the modules that `reset_modules` re-initialises, those without parameters included.
 
     Raises:
-        ValueError: There is no such module, or one with parameters of its own has no `reset_parameters`.
+        ValueError: There is no such module, or a parameter that the `reset_parameters` of its module does not set.
     """
     parts = [part for module in _find_modules(model, names, "reset") for part in module.modules()]
     for part in parts:
-        if next(part.parameters(recurse=False), None) is not None and not hasattr(part, "reset_parameters"):
+        fixed = _fixed_parameters(part)
+        if fixed and not hasattr(part, "reset_parameters"):
             raise ValueError(f"reset: {type(part).__name__} has parameters and no method reset_parameters()")
+        if fixed:
+            raise ValueError(f"reset: reset_parameters() of {type(part).__name__} does not set {', '.join(fixed)}")
     return parts
 
 
 def parameters_without_reset(model: nn.Module) -> list[str]:
-    """Return the names of parameters whose module has no method `reset_parameters`.
+    """Return the names of parameters that no `reset_parameters` of their module sets; the model does not change.
 
     >>> model = nn.Sequential(nn.Linear(1, 1))
     >>> model.token = nn.Parameter(torch.zeros(1))
+    >>> model[0].gate = nn.Parameter(torch.zeros(1))
     >>> parameters_without_reset(model)
-    ['token']
+    ['token', '0.gate']
     """
     return [
         f"{place}.{name}" if place else name
         for place, module in model.named_modules()
-        if not hasattr(module, "reset_parameters")
-        for name, _ in module.named_parameters(recurse=False)
+        for name in _fixed_parameters(module)
     ]
+
+
+@torch.no_grad()
+def _fixed_parameters(module: nn.Module) -> list[str]:
+    """Return the names of a module's own parameters that its `reset_parameters` does not set.
+
+    A subclass of a layer inherits the method, which does not know further parameters. Those that it sets are no longer
+    NaN after it; then all tensors get their values back.
+    """
+    own = dict(module.named_parameters(recurse=False))
+    reset_parameters: Any = getattr(module, "reset_parameters", None)
+    if reset_parameters is None or not own:
+        return list(own)
+    values = [(value, value.detach().clone()) for value in (*module.parameters(), *module.buffers())]
+    try:
+        for value in own.values():
+            if value.is_floating_point():
+                value.fill_(math.nan)
+        with preserved_generators(next(iter(own.values())).device):
+            reset_parameters()
+        set_values = dict(module.named_parameters(recurse=False))
+        return [name for name, value in set_values.items() if value.is_floating_point() and bool(value.isnan().any())]
+    finally:
+        for name, value in own.items():
+            setattr(module, name, value)  # the method may have made another parameter
+        for tensor, before in values:
+            tensor.copy_(before)
 
 
 def reset_modules(model: nn.Module, names: Sequence[str], *, seed: int) -> None:

@@ -46,10 +46,13 @@ from apmax.workflows.model_folder import DECISION_FILE, PLAN_FILE, committee_fol
 from apmax.workflows.prediction import unreadable_table, write_table
 from apmax.workflows.prepare import CommitteeRows, prepare_committee_rows
 from apmax.workflows.saved_model import SavedCommittee
-from apmax.workflows.scored_rows import MODEL_KIND, save_scored_rows, score_labelled_rows
+from apmax.workflows.scored_rows import MODEL_KIND, save_scored_rows, score_labelled_rows, scores_file
 
 PARALLEL_SECONDS = 10.0
 """Estimated time from which several processes fit the members: starting them takes some seconds."""
+
+_FORMER_SCORES = scores_file(CROSS_FITTED)
+"""File of the scores of one split in folders of version 0.2."""
 
 
 def train_committee(
@@ -311,6 +314,8 @@ def _finish(
     write_manifest(folder, [*files, *([DECISION_FILE] if decided else [])], kind=MODEL_KIND)
     if not decided:
         (folder / DECISION_FILE).unlink(missing_ok=True)
+    if part == HELD_OUT:
+        (folder / _FORMER_SCORES).unlink(missing_ok=True)
     sheets = draw_contact_sheets(model, *shown[:2], folder, part=shown[2])
     return JobResult(
         folder,
@@ -331,12 +336,13 @@ def _has_decision(started: Manifest, files: Iterable[str], scores: str) -> bool:
     """
     if not started.complete or DECISION_FILE not in started.files:
         return False
-    basis = [name for name in files if "members/" in name or name == scores]
+    basis = [name for name in files if "members/" in name]
     try:
         started.verify([*basis, DECISION_FILE])
+        former = started.read(scores if scores in started.files else _FORMER_SCORES)
     except FolderError:
         return False
-    return True
+    return former == (started.folder / scores).read_bytes()
 
 
 def _leaderboard_content(leaderboard: Leaderboard) -> dict[str, Any]:
@@ -402,6 +408,8 @@ def _check_same_job(folder: Path, before: _Started, job: CommitteeJob, fingerpri
         *(
             (each.name, getattr(before.job.committee, each.name), getattr(job.committee, each.name))
             for each in fields(CommitteeConfig)
+            # Two files of weights are compared by content, in the fingerprint.
+            if each.name != "pretrained" or None in (before.job.committee.pretrained, job.committee.pretrained)
         ),
     ]
     for name, old, new in compared:

@@ -108,15 +108,17 @@ def read_started(folder: Path) -> Manifest | None:
     """Return the manifest of a training that was begun in a folder; None if there is none.
 
     Raises:
-        FolderError: The manifest is damaged, or there are checkpoints and no manifest.
+        FolderError: The manifest is damaged, or there are checkpoints or members of a committee and no manifest: of
+            which data and settings they are is then not known.
     """
     try:
         return read_manifest(folder, kind=MODEL_KIND)
     except FileNotFoundError:
-        if any(folder.glob("checkpoint*.pt")) or any(folder.glob("member-*/checkpoint*.pt")):
-            raise FolderError(
-                f"{folder} is damaged or was not written by `apmax train`: it holds a checkpoint and no manifest.json"
-            ) from None
+        for what, pattern in (("a checkpoint", "checkpoint*.pt"), ("members of a committee", "members/*/*.scores.npz")):
+            if any(folder.glob(pattern)) or any(folder.glob(f"*-*/{pattern}")):
+                raise FolderError(
+                    f"{folder} is damaged or was not written by `apmax train`: it holds {what} and no manifest.json"
+                ) from None
         return None
 
 

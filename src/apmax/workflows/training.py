@@ -20,12 +20,14 @@ from apmax.folders import (
     FolderError,
     Manifest,
     check_free,
+    file_checksum,
     is_first_process,
     lock_folder,
     write_atomic,
     write_manifest,
 )
 from apmax.train import Ensemble, Result, fit
+from apmax.train.run_directory import RunDirectory
 from apmax.workflows.committee_training import train_committee
 from apmax.workflows.contact_sheets import draw_contact_sheets
 from apmax.workflows.data_types import Encoder, RowReport, data_type_of
@@ -46,6 +48,9 @@ from apmax.workflows.prediction import unreadable_table, write_table
 from apmax.workflows.prepare import Folds, PreparedData, ensemble_folds, prepare_data
 from apmax.workflows.saved_model import SavedNetwork, Scores
 from apmax.workflows.scored_rows import MODEL_KIND, save_scored_rows, score_labelled_rows
+
+_WEIGHTS_FACT = "pretrained_sha256"
+"""Key in run.json of the checksum of the weights that a network began with."""
 
 
 def train_job(
@@ -124,6 +129,8 @@ def _train(
     if first and notify is not None:
         notify([*prepared.facts, *facts], prepared.warnings)
     if first and started is None:
+        if job.model.pretrained is not None:
+            RunDirectory(folder).add_facts({_WEIGHTS_FACT: file_checksum(Path(job.model.pretrained)).sha256})
         save_job(folder, job, prepared.encoder, prepared.targets)
         if prepared.unreadable:
             write_table(folder / "unreadable.csv", unreadable_table(prepared.unreadable))
@@ -262,9 +269,21 @@ def _check_same_job(folder: Path, before: Job, job: Job) -> None:
         ("the options of the model", dict(before.model.options), dict(job.model.options)),
         ("target", before.data.target, job.data.target),
         *((name, getattr(before.data, name, None), getattr(job.data, name)) for name in job.data.fixed_on_resume),
-        ("pretrained", before.model.pretrained, job.model.pretrained),
+        ("pretrained", *_pretrained_weights(folder, before.model.pretrained, job.model.pretrained)),
         ("ensemble", before.run.ensemble, job.run.ensemble),
     ]
     for name, old, new in compared:
         if old != new:
             raise ValueError(f"{name} was {old} in {folder} and is {new} now: resume with the same")
+
+
+def _pretrained_weights(folder: Path, before: str | None, path: str | None) -> tuple[str | None, str | None]:
+    """Return what is compared of the files of weights that a network began with and is to begin with: their content.
+
+    The file may have moved, and another may be at its place. Where the checksum of the first is not known, as in
+    folders of version 0.2, the paths are compared.
+    """
+    known = RunDirectory(folder).read_facts().get(_WEIGHTS_FACT)
+    if before is None or path is None or known is None:
+        return before, path
+    return f"a file of SHA-256 {known}", f"a file of SHA-256 {file_checksum(Path(path)).sha256}"

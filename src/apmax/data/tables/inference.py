@@ -16,7 +16,8 @@ pa, pc = extras.load("pyarrow", "tables"), extras.load("pyarrow.compute", "table
 DROP = "drop"
 ALL_MISSING, ALL_EQUAL = "no value at all", "the same in every row"
 ROLES = (*KINDS, DROP)
-ID_NAMES = ("id", "index", "key", "uuid", "guid", "rowid", "row")
+ID_NAMES = ("id", "index", "key", "uuid", "guid", "rowid", "row", "", "unnamed: 0", "__index_level_0__")
+"""Names of ids; the last three are those of the index of a data frame of pandas, written to a csv or parquet file."""
 
 
 def kind_of(name: str, column: Any) -> tuple[str, str]:
