@@ -522,7 +522,7 @@ def test_training_rows_of_one_class_are_refused_by_their_fold():
 
 
 def test_rows_without_a_time_are_refused():
-    X, y = table()
+    X, y = shifted_table()
     times = np.arange(200.0)
     times[[3, 5]] = np.nan
     with pytest.raises(ValueError, match="time must be known in every row, 2 of 200 are missing"):
@@ -530,7 +530,7 @@ def test_rows_without_a_time_are_refused():
 
 
 def test_groups_with_all_negatives_are_in_the_training_rows_of_every_fold():
-    X, y = table()
+    X, y = shifted_table()
     groups = np.where(y == 1, np.arange(200) % 6, 10 + np.arange(200) % 2)
     for seed in range(5):
         folds = make_folds(training_rows(X, y, groups=groups), 5, seed)
