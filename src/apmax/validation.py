@@ -190,6 +190,19 @@ def group_array(groups: Any, num_rows: int, name: str = "groups") -> NDArray[Any
     return array
 
 
+def known_times(times: NDArray[np.float64], name: str = "time") -> None:
+    """Raise `ValueError` if the time of a row is missing: the row could be before or after any other.
+
+    >>> known_times(np.array([1.0, np.nan]))
+    Traceback (most recent call last):
+    ...
+    ValueError: time must be known in every row, 1 of 2 are missing or not readable
+    """
+    unknown = int(np.isnan(times).sum())
+    if unknown:
+        raise ValueError(f"{name} must be known in every row, {unknown} of {len(times)} are missing or not readable")
+
+
 def rescaled_weights(weight: Tensor, *, span: float = 1e30, name: str = "sample_weight") -> tuple[Tensor, float]:
     """Return checked weights divided by a power of two, which is exact, so that the largest lies in [1, 2); and it.
 

@@ -33,7 +33,6 @@ from apmax.committee.tasks import (
     with_rows,
 )
 from apmax.data import k_fold, split_by_group, split_by_time, split_stratified
-from apmax.data.splits import check_times
 from apmax.metrics import Interval
 from apmax.train import PlattCurve, fit_platt
 
@@ -69,7 +68,7 @@ class TrainingRows:
         if self.groups is not None and self.times is not None:
             raise ValueError("groups and times exclude each other: each decides how rows are split")
         if self.times is not None:
-            check_times(self.times)
+            validation.known_times(self.times)
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ def split_by_time(
     ([0, 1, 2], [3, 4])
     """
     validation.interval("share", share, 0, 1, closed="neither")
-    check_times(times)
+    validation.known_times(times)
     distinct, counts = np.unique(times, return_counts=True)
     if len(distinct) < 2:
         raise ValueError("time must have at least two different values")
@@ -161,13 +161,6 @@ def split_by_time(
     train, held_out = np.flatnonzero(times <= cut), np.flatnonzero(times > cut)
     _check_classes(one_column(labels), train, held_out, "time")
     return train, held_out
-
-
-def check_times(times: npt.NDArray[np.float64]) -> None:
-    """Raise `ValueError` if the time of a row is missing: it could be before or after any other."""
-    unknown = int(np.isnan(times).sum())
-    if unknown:
-        raise ValueError(f"time must be known in every row, {unknown} of {len(times)} are missing or not readable")
 
 
 def k_fold(
