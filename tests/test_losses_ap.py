@@ -54,15 +54,15 @@ def whole_g(prevalence, surrogate=smooth_step, margin=1.0):
 @pytest.mark.parametrize(("num_pos", "num_neg"), [(2, 1), (2, 4), (3, 2), (4, 1)])
 def test_g_is_unbiased_over_all_batches_that_draw_within_classes(num_pos, num_neg, prevalence):
     loss = built(gamma=1.0, prevalence=prevalence)
-    met = np.zeros((4, 2))
+    total = np.zeros((4, 2))
     count = np.zeros(4)
     for positives in itertools.combinations(POSITIVES, num_pos):
         for negatives in itertools.combinations(NEGATIVES, num_neg):
             step(loss, positives + negatives)
             present = np.isin(POSITIVES, positives)
-            met[present] += loss.u[present].numpy()
+            total[present] += loss.u[present].numpy()
             count += present
-    np.testing.assert_allclose(met / count[:, None], whole_g(prevalence or 0.4), rtol=1e-13)
+    np.testing.assert_allclose(total / count[:, None], whole_g(prevalence or 0.4), rtol=1e-13)
 
 
 @pytest.mark.parametrize("num_pos", [1, 2, 4])

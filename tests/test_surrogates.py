@@ -59,7 +59,7 @@ def test_value_equals_the_textbook_formula_where_that_is_stable(name, margin):
 
 @every_surrogate
 @margins
-def test_gradcheck(name, margin):
+def test_gradient_is_that_of_the_value(name, margin):
     away_from_kinks = (GRID[::7] + 0.0137).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: SURROGATES[name](x, margin), away_from_kinks)
 
