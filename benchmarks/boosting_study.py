@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from apmax.metrics import average_precision
 from apmax.reproduce.results import append_line, read_lines
 from benchmarks.markdown import markdown_table
 from benchmarks.origin import benchmark_commit
+from benchmarks.tabular.tables import read_table
 
 TABLES = (
     "letter",
@@ -66,10 +66,10 @@ BASE = "log-loss"
 _Array = NDArray[Any]
 
 
-def read_table(name: str) -> tuple[_Array, _Array]:
+def read_thinned_table(name: str) -> tuple[_Array, _Array]:
     """Return the features and the 0/1 labels of a table."""
-    with np.load(Path(os.environ["APMAX_DATA"]) / "tabular" / f"{name}.npz") as data:
-        features, labels = data["X"].astype(np.float64), data["y"].astype(np.int64)
+    features, labels = read_table(name)
+    features, labels = features.astype(np.float64), labels.astype(np.int64)
     if name in THINNED:
         positives, negatives = np.flatnonzero(labels == 1), np.flatnonzero(labels == 0)
         count = round(THINNED[name] / (1 - THINNED[name]) * len(negatives))
@@ -166,7 +166,7 @@ def main() -> None:
     done = {(line["table"], line["resplit"], line["objective"]) for line in read_lines(options.out)}
     for resplit in range(RESPLITS):
         for table in options.tables:
-            features, labels = read_table(table)
+            features, labels = read_thinned_table(table)
             for objective in options.objectives:
                 if (table, resplit, objective) in done:
                     continue

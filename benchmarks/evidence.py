@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import os
 import resource
 import signal
 import subprocess
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from apmax.reproduce.results import append_line, read_lines
+from benchmarks.data_folder import data_folder
 from benchmarks.origin import benchmark_commit
 
 LEDGER = Path("results", "evidence.jsonl")
@@ -153,8 +153,7 @@ def main() -> None:
     if options.show:
         print("\n".join(listing(steps)))
         return
-    if "APMAX_DATA" not in os.environ:
-        raise SystemExit("set APMAX_DATA to the folder of the data sets")
+    data_folder()  # a missing one ends the list before its first command
     run_steps(steps, options.hours, options.libauc)
 
 

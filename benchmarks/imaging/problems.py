@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -16,6 +15,7 @@ from apmax.data.archives import read_npz
 from apmax.data.download import locate
 from apmax.data.images import ImageParts, cifar10, ham10000
 from apmax.data.images.sets import HAM10000_FILE
+from benchmarks.data_folder import data_folder
 
 TEST_SHARE = 0.2
 """Share of the images that a resplit by lesion holds out."""
@@ -106,8 +106,7 @@ def load_image_split(problem: str, resplit: int) -> ImageSplit:
     Raises:
         SystemExit: APMAX_DATA is not set.
     """
-    if "APMAX_DATA" not in os.environ:
-        raise SystemExit("set APMAX_DATA to the folder of the sets of images")
+    data_folder()  # where the sets are looked for
     entry = PROBLEMS[problem]
     images = entry.read()
     train, test = np.flatnonzero(~images.tested), np.flatnonzero(images.tested)

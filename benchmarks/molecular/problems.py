@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from apmax.committee.features import FingerprintColumns
 from apmax.data import load_split, open_table, split_by_group
 from apmax.data.molecules import MOLECULE_SETS, MoleculeDataset, read_molecules
+from benchmarks.data_folder import data_folder
 
 TEST_SHARE = 0.1
 """Share of the molecules that a resplit by scaffold holds out."""
@@ -81,9 +81,7 @@ def load_molecule_split(problem: str, resplit: int) -> MoleculeSplit:
     Raises:
         SystemExit: APMAX_DATA is not set.
     """
-    if "APMAX_DATA" not in os.environ:
-        raise SystemExit("set APMAX_DATA to the folder of the sets of molecules")
-    entry, folder = PROBLEMS[problem], Path(os.environ["APMAX_DATA"])
+    entry, folder = PROBLEMS[problem], data_folder()
     data, texts = _read(folder / MOLECULE_SETS[entry.name].file, entry.target)
     if entry.drawn:
         labels, prints = data.labels, data.store.fingerprints

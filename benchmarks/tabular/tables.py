@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from apmax.data import split_stratified
 from apmax.data.archives import read_npz
+from benchmarks.data_folder import data_folder
 
 DEVELOPMENT = (
     "mammography",
@@ -64,16 +64,23 @@ def thin_rows(labels: NDArray[np.float64], share: float, most: int, generator: n
     return np.sort(kept)
 
 
+def read_table(name: str) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Return the features as stored and the 0/1 labels of a table.
+
+    Raises:
+        SystemExit: APMAX_DATA is not set.
+    """
+    arrays = read_npz(data_folder() / "tabular" / f"{name}.npz", ("X", "y"))
+    return arrays["X"], arrays["y"].astype(np.float64)
+
+
 def load_table_split(name: str, resplit: int) -> TableSplit:
     """Return a resplit of a table: thinned positives, sub-sampled rows and a stratified split, all drawn by its number.
 
     Raises:
         SystemExit: APMAX_DATA is not set.
     """
-    if "APMAX_DATA" not in os.environ:
-        raise SystemExit("set APMAX_DATA to the folder that holds tabular/*.npz")
-    arrays = read_npz(Path(os.environ["APMAX_DATA"]) / "tabular" / f"{name}.npz", ("X", "y"))
-    X, labels = arrays["X"], arrays["y"].astype(np.float64)
+    X, labels = read_table(name)
     rows = thin_rows(labels, MOST_POSITIVES, MOST_ROWS, np.random.default_rng(resplit))
     X, labels = X[rows].astype(np.float64), labels[rows]
     train, test = split_stratified(labels, TEST_SHARE, seed=resplit)
