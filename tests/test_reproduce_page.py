@@ -63,7 +63,10 @@ def metrics_of_runs(results):
             }
             if len(tried) < number:
                 continue
-            best = max(tried, key=lambda candidate, tried=tried: (tried[candidate]["valid"] or {"ap": -1})["ap"])
+            # Of equal ones the first configuration, whatever the order in which they were run.
+            best = max(
+                sorted(tried), key=lambda candidate, tried=tried: (tried[candidate]["valid"] or {"ap": -1})["ap"]
+            )
             labels = (grid.data[data].label, grid.models[model].label, grid.methods[method].label)
             found[budget][labels] |= {
                 (split, seed): line["test"]
