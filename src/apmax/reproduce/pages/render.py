@@ -89,6 +89,13 @@ def replace_block(path: Path, name: str, block: str) -> None:
 
     Raises:
         ValueError: The page does not have the two marks once each.
+
+    >>> import tempfile
+    >>> page = Path(tempfile.mkdtemp(), "page.md")
+    >>> _ = page.write_text("# Title\\n<!-- counts -->old<!-- /counts -->\\n")
+    >>> replace_block(page, "counts", "3 runs")
+    >>> page.read_text().split()
+    ['#', 'Title', '<!--', 'counts', '-->', '3', 'runs', '<!--', '/counts', '-->']
     """
     page, start, end = path.read_text(encoding="utf-8"), f"<!-- {name} -->", f"<!-- /{name} -->"
     if page.count(start) != 1 or page.count(end) != 1:
