@@ -92,7 +92,7 @@ def replace_block(path: Path, name: str, block: str) -> None:
 
     >>> import tempfile
     >>> page = Path(tempfile.mkdtemp(), "page.md")
-    >>> _ = page.write_text("# Title\\n<!-- counts -->old<!-- /counts -->\\n")
+    >>> _ = page.write_text("# Title <!-- counts -->old<!-- /counts -->")
     >>> replace_block(page, "counts", "3 runs")
     >>> page.read_text().split()
     ['#', 'Title', '<!--', 'counts', '-->', '3', 'runs', '<!--', '/counts', '-->']
