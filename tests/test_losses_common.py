@@ -270,6 +270,23 @@ def test_the_scale_of_weights_neither_overflows_nor_matters(build, prevalence, s
     torch.testing.assert_close(scaled, plain, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("prevalence", [None, 0.3, "batch"])
+@pytest.mark.parametrize("ratio", [1e5, 1e10, 1e25])
+def test_float32_scores_lose_no_digits_to_weights_far_apart(build, prevalence, ratio):
+    weight = torch.linspace(1, 2, 20, dtype=torch.float64)
+    weight[0], weight[12] = 3e4, ratio  # one positive of the batch outweighs the others, and one outside it all
+    single, double = (
+        value_and_gradient(
+            build(LABELS, prevalence=prevalence, sample_weight=weight), SCORES.to(dtype), LABELS[ROWS], ROWS
+        )
+        for dtype in (torch.float32, torch.float64)
+    )
+    torch.testing.assert_close(single[0].double(), double[0], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        single[1].double(), double[1], rtol=0, atol=1e-5 * max(1.0, float(double[1].abs().max()))
+    )
+
+
 def test_weights_too_far_apart_for_float32_are_refused(build):
     weight = 1 + 1e200 * LABELS.double()
     with pytest.raises(ValueError, match="sample_weight must not spread"):

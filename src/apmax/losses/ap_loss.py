@@ -15,7 +15,7 @@ from torch import Tensor
 from apmax import functional, surrogates, validation
 from apmax.exact import kernel, search
 from apmax.functional import ALL, POS, Correction
-from apmax.losses.base import Batch, Loss
+from apmax.losses.base import Batch, Loss, one_if_zero
 from apmax.losses.memory import Memory
 
 _MAX_CACHED_CORRECTIONS = 256
@@ -215,7 +215,7 @@ class APLoss(Loss):
             first = _first_occurrence(batch.rows)
         if first is not None and self._corrected:
             batch = batch._replace(positive=batch.positive * first, negative=batch.negative * first)
-        if checked is not None and batch.plain:
+        if checked is not None and not batch.weighted:
             where, slots = checked.where, checked.slots
         else:
             size = batch.scores.shape[-1]
@@ -240,18 +240,27 @@ class APLoss(Loss):
         if self.sigmoid:
             scores = scores.sigmoid()
         classes = torch.stack([batch.positive, batch.negative]).detach()
+        if batch.weighted:
+            # The others' part of a sum is left when that of a heavy anchor itself is subtracted.
+            scores, classes = scores.double(), classes.double()
         surrogate = surrogates.SURROGATES[self.surrogate]
         pairs = kernel.pair_kernel(scores, scores.gather(-1, where), classes, surrogate, self.margin)
         sums = pairs.sums()
         weight = complete = None
-        if batch.plain and first is None and where.shape[-1] < scores.shape[-1] and search.on_host(scores):
+        alike = not batch.weighted and scores.ndim == 1 and first is None
+        if alike and where.shape[-1] < scores.shape[-1] and search.on_host(scores):
             correction, share, factor = self._uniform_correction(where.shape[-1], scores.shape[-1], sums.dtype)
         else:
             weight = classes[0].gather(-1, where)
             correction, share = self._correction(classes, weight, sums.dtype), functional.anchor_shares(weight)
             factor = correction.scale * share
             complete = (classes[1] > 0).any(-1, keepdim=True) if self._corrected else None
-        u = g = functional.corrected_inner(sums, correction)
+        g = functional.corrected_inner(sums, correction)
+        if batch.weighted and self.prevalence is not None and weight is not None:
+            # An anchor far lighter than all positives together may lose its pair with itself to rounding even so.
+            own = self.self_pair * self.prevalence.unsqueeze(-1) * weight / one_if_zero(self._total_beside(weight))
+            g = g + (own - g[POS]).clamp_min(0)
+        u = g
         if self.training and batch.rows is not None:
             found = None
             if slots is None:
@@ -306,13 +315,15 @@ class APLoss(Loss):
                 positive,
                 negative,
                 prevalence=self.prevalence.to(weight.dtype).unsqueeze(-1),
-                # The weights of a single call need not fit the training set: no anchor may weigh more than all of it.
-                total_positive=torch.maximum(
-                    self.total_positive.to(weight.dtype).unsqueeze(-1), weight.amax(-1, keepdim=True)
-                ),
+                total_positive=self._total_beside(weight),
                 self_pair=self.self_pair,
             )
         return Correction(*(part.to(dtype) for part in correction))
+
+    def _total_beside(self, weight: Tensor) -> Tensor:
+        """Return W₊, (..., 1), for anchors of these weights, (..., k)."""
+        # The weights of a single call need not fit the training set: no anchor may weigh more than all of it.
+        return torch.maximum(self.total_positive.to(weight.dtype).unsqueeze(-1), weight.amax(-1, keepdim=True))
 
     def _remember(
         self,

@@ -19,15 +19,15 @@ class Batch(NamedTuple):
     """A mini-batch with the last dimension running over examples; several tasks are in front: (tasks, B).
 
     `positive` and `negative` hold each example's weight if it is of that class and 0 otherwise; both are 0 where
-    the label was not measured. `rows` are the training-set rows, where known. `plain` is true for one task
-    in which every example weighs 1.
+    the label was not measured. `rows` are the training-set rows, where known. `weighted` is false where every example
+    weighs 1.
     """
 
     scores: Tensor
     positive: Tensor
     negative: Tensor
     rows: Tensor | None
-    plain: bool
+    weighted: bool
 
 
 class Loss(nn.Module, ABC):
@@ -220,7 +220,7 @@ class Loss(nn.Module, ABC):
             count, total = (labels == 1).sum(-1, keepdim=True), positive.sum(-1, keepdim=True)
             scale = torch.where(total > 0, count / total, 1)
             positive, negative = positive * scale, negative * scale
-        return Batch(scores, positive, negative, index, weight is None and scores.ndim == 1)
+        return Batch(scores, positive, negative, index, weight is not None)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Loss:
         # A model's `.half()` must not cost the loss its accuracy: its tensors move, but never below float32.

@@ -60,6 +60,9 @@ class SmoothAPLoss(Loss):
         """Return 1 - smooth AP, averaged over the tasks with positives."""
         scores = torch.atleast_2d(batch.scores.sigmoid() if self.sigmoid else batch.scores)
         positive, negative = torch.atleast_2d(batch.positive, batch.negative)
+        if batch.weighted:
+            # The others' part of a sum is left when that of a heavy positive itself is subtracted.
+            scores, positive, negative = scores.double(), positive.double(), negative.double()
         task, column = (positive > 0).nonzero(as_tuple=True)
         own_score, own_weight = scores[task, column], positive[task, column]
 
@@ -77,14 +80,14 @@ class SmoothAPLoss(Loss):
             share = self.prevalence.to(scores.dtype).reshape(-1)[task]
             total = self.total_positive.to(scores.dtype).reshape(-1)[task]
             others = positive.sum(-1)[task] - own_weight
-            mean_positive = torch.where(others > 0, positives_above / one_if_zero(others), 0.5)
+            mean_positive = torch.where(others > 0, (positives_above / one_if_zero(others)).clamp_max(1), 0.5)
             mean_negative = negatives_above / one_if_zero(negative.sum(-1))[task]
             higher = share * (own_weight + (total - own_weight).clamp_min(0) * mean_positive) / one_if_zero(total)
             intruders = (1 - share) * mean_negative
         missing = own_weight * intruders / one_if_zero(higher + intruders)
         totals = positive.sum(-1)
         value = torch.zeros_like(totals).index_add(0, task, missing) / one_if_zero(totals)
-        return mean_over_tasks(value, totals > 0)
+        return mean_over_tasks(value, totals > 0).to(batch.scores.dtype)
 
 
 class FastAPLoss(Loss):
