@@ -170,5 +170,53 @@ def table(columns: dict[str, tuple[str, dict[str, Any]]], trials: int) -> str:
     return markdown_table(rows)
 
 
+def difference_missed(
+    truths: tuple[float, float], num_pos: int, correlation: float, *, trials: int, seed: int = 0, resamples: int = 300
+) -> float:
+    """Return the share of simulated intervals of a paired difference that do not hold the true difference in AP.
+
+    Args:
+        truths: AP of the two models in the population.
+        num_pos: Positives in each simulated test set.
+        correlation: Correlation of the two models' scores within a class.
+        trials: Number of test sets.
+        seed: Seed of the simulation.
+        resamples: Resamples of each bootstrap.
+    """
+    generator = np.random.default_rng(seed)
+    labels = np.repeat([1.0, 0.0], [num_pos, round(num_pos / PREVALENCE) - num_pos])
+    first, second = (shift_of("AP", truth) for truth in truths)
+    misses = 0
+    for _ in range(trials):
+        shared, own = generator.normal(size=labels.size), generator.normal(size=labels.size)
+        other = correlation * shared + math.sqrt(1 - correlation**2) * own
+        found = metrics.paired_difference(
+            shared + first * labels, other + second * labels, labels, resamples=resamples, seed=1
+        )
+        misses += not found.low <= truths[0] - truths[1] <= found.high
+    return misses / trials
+
+
+DIFFERENCES = {
+    "equal models, independent scores": (0.0, 0.0),
+    "equal, correlation 0.8": (0.0, 0.8),
+    "0.1 apart, correlation 0.8": (0.1, 0.8),
+}
+"""Difference in AP of two models, and the correlation of their scores within a class."""
+
+
+def difference_table(trials: int) -> str:
+    """Return the coverage of paired differences as a Markdown table."""
+    rows = [["AP of the better model", "positives", *DIFFERENCES]]
+    for truth in (0.2, 0.5, 0.9):
+        for num_pos in (5, 10, 20, 200):
+            cells = [
+                f"{1 - difference_missed((truth, truth - gain), num_pos, correlation, trials=trials):.3f}"
+                for gain, correlation in DIFFERENCES.values()
+            ]
+            rows.append([f"{truth:g}", str(num_pos), *cells])
+    return markdown_table(rows)
+
+
 if __name__ == "__main__":
-    print(table(AREAS, 400), table(EARLY, 400), sep="\n\n")
+    print(table(AREAS, 400), table(EARLY, 400), difference_table(400), sep="\n\n")
