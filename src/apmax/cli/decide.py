@@ -127,7 +127,7 @@ def decide_command(
         soft_wrap=True,
     )
     console.print()
-    console.print(_table(result))
+    _console.show_table(_table(result), console)
     console.print()
     for line in _remarks(result):
         console.print(line, soft_wrap=True)

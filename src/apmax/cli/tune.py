@@ -95,7 +95,7 @@ def tune_command(
     tuning.draw_search(out / "study.png", result, searched)
     console = _console.output()
     console.print()
-    console.print(_trials_table(result))
+    _console.show_table(_trials_table(result), console)
     console.print(
         f"\n{len(result.trials)} trials finished, {result.pruned} were stopped early, {result.failed} diverged. "
         f"Picture: {out / 'study.png'}",
@@ -145,7 +145,7 @@ def _trials_table(result: SearchResult) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     paths = list(result.trials[0][2])
     for name in ("trial", "valid AP", *map(short_path, paths)):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for number, value, settings in result.trials[:SHOWN_TRIALS]:
         table.add_row(str(number), f"{value:.4f}", *(str(settings[path]) for path in paths))
     if result.importance:
