@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 from commands import run
@@ -272,3 +274,10 @@ def test_long_names_fold_before_a_table_is_wider_than_the_terminal(monkeypatch, 
     assert max(map(len, lines)) <= 40
     assert "0.1234567" in lines[1]
     assert "".join(line.split(" ")[0] for line in lines[1:]) == "abc" * 20
+
+
+def test_output_of_an_encoding_without_greek_letters_has_marks_for_them(committee, monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="cp1252", write_through=True))
+    assert run("evaluate", committee / "run", committee / "train.csv", "--no-report") == 0
+    assert "BEDROC (? = 20)" in written.getvalue().decode("cp1252")

@@ -51,7 +51,7 @@ def output() -> Console:
 
 
 def show_table(table: Table, console: Console) -> None:
-    """Print a table whose numbers are whole: columns that may wrap get narrow first, then lines are longer than the terminal.
+    """Print a table, its numbers whole: columns that wrap get narrower, then lines get longer than the terminal.
 
     Rich would cut what does not fit, and a number without its last digit is another number.
     """

@@ -7,6 +7,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 try:
@@ -70,6 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 failed, 2 misused."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     warnings.showwarning = _show_warning
+    if isinstance(sys.stdout, TextIOWrapper):
+        # Redirected output may have an encoding without α or –, such as ASCII or that of Windows; files are all UTF-8.
+        sys.stdout.reconfigure(errors="replace")
     try:
         code = app(args=[word for word in words if word != "--debug"], prog_name="apmax", standalone_mode=False)
         # Typer turns Ctrl-C into an exit code without a message.
