@@ -117,10 +117,21 @@ def _report_error(error: Exception, *, debug: bool) -> int:
         return FAILED
     from apmax.cli._console import error_text
 
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(_error_words(error).split()) or type(error).__name__
     expected = isinstance(error, (ValueError, TypeError, OSError, ModuleNotFoundError)) or hasattr(error, "rows")
     _print_error(error_text(text) if expected else f"{type(error).__name__}: {text} (--debug shows where)")
     return FAILED
+
+
+def _error_words(error: Exception) -> str:
+    """Return the message of an error; of the operating system's the file and the reason.
+
+    >>> _error_words(OSError(28, "No space left on device", "runs/churn/report.html"))
+    'runs/churn/report.html: No space left on device'
+    """
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
 
 
 def _print_error(text: str) -> None:
