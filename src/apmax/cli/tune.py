@@ -120,13 +120,18 @@ def _run_processes(plan: SearchPlan, prepared: PreparedData, processes: int) -> 
     for other in others:
         other.start()
     columns = (BarColumn(), MofNCompleteColumn(), "best AP {task.fields[best]}", TimeRemainingColumn())
-    with Progress("Searching", *columns, console=_console.output(), transient=True) as progress:
+    console = _console.output()
+    bars = Progress("Searching", *columns, console=console, transient=True, disable=not console.is_terminal)
+    with bars as progress:
         bar = progress.add_task("", total=plan.trials, best="–", completed=len(study.trials))
 
         def update(current: Any, _: Any) -> None:
             values = [trial.value for trial in current.get_trials(deepcopy=False) if trial.value is not None]
             finished = sum(trial.state.is_finished() for trial in current.get_trials(deepcopy=False))
-            progress.update(bar, completed=finished, best=f"{max(values):.4f}" if values else "–")
+            best = f"{max(values):.4f}" if values else "–"
+            progress.update(bar, completed=finished, best=best)
+            if not console.is_terminal:
+                console.print(f"{finished:,} of {plan.trials:,} trials, best AP {best}", soft_wrap=True)
 
         tuning.run_search(plan, prepared, callback=update)
     for other in others:
