@@ -260,11 +260,14 @@ def set_threads(data_type: Any) -> None:
 def _result_lines(result: JobResult) -> list[str]:
     sheets = [f"The best-ranked images: {sheet}" for sheet in result.contact_sheets]
     if result.leaderboards:
-        several = len(result.leaderboards) > 1
-        lines = []
-        for target, leaderboard in result.leaderboards.items():
-            sentences = [*leaderboard.notes, *(verdict.sentence for verdict in leaderboard.verdicts)]
-            lines += [f"{target}: {text}." if several else f"{text[0].upper()}{text[1:]}." for text in sentences]
+        boards = result.leaderboards
+        sentences = {
+            target: [*board.notes, *(verdict.sentence for verdict in board.verdicts)]
+            for target, board in boards.items()
+        }
+        shared = [text for text in next(iter(sentences.values())) if all(text in each for each in sentences.values())]
+        own = [f"{target}: {text}." for target, each in sentences.items() for text in each if text not in shared]
+        lines = [*own, *(f"{text[0].upper()}{text[1:]}." for text in shared)]
         return [*lines, f"{result.folder} has {folder_bytes(result.folder) / 1e6:.1f} MB.", *sheets]
     return [f"Chosen by validation AP: {_chosen_epochs(result)}.", *sheets]
 
