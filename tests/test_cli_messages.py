@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 from commands import run
@@ -243,3 +245,39 @@ class TestNamedArgument:
         assert f"--smiles: {file} has no column 'smiles' (did you mean 'SMILES'?)" in shown
         assert "(--smiles SMILES)" in shown
         assert run("predict", molecule_folder / "one", file, "--smiles", "SMILES", "--out", tmp_path / "o.csv") == 0
+
+
+@pytest.mark.parametrize("command", [["evaluate", "DATA", "--no-report"], ["decide", "--recall", 0.5]])
+def test_tables_are_not_cut_by_narrow_terminals(committee, monkeypatch, capsys, command):
+    words = [committee / "train.csv" if word == "DATA" else word for word in command]
+    shown = {}
+    for width in (40, 200):
+        monkeypatch.setenv("COLUMNS", str(width))
+        capsys.readouterr()
+        assert run(words[0], committee / "run", *words[1:]) == 0
+        shown[width] = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert shown[40] == shown[200]
+
+
+def test_long_names_fold_before_a_table_is_wider_than_the_terminal(monkeypatch, capsys):
+    from rich.table import Table
+
+    from apmax.cli import _console
+
+    monkeypatch.setenv("COLUMNS", "40")
+    table = Table(box=None, pad_edge=False)
+    table.add_column("name", overflow="fold")
+    table.add_column("AP", no_wrap=True)
+    table.add_row("abc" * 20, "0.1234567")
+    _console.show_table(table, _console.output())
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 40
+    assert "0.1234567" in lines[1]
+    assert "".join(line.split(" ")[0] for line in lines[1:]) == "abc" * 20
+
+
+def test_output_of_an_encoding_without_greek_letters_has_marks_for_them(committee, monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="cp1252", write_through=True))
+    assert run("evaluate", committee / "run", committee / "train.csv", "--no-report") == 0
+    assert "BEDROC (? = 20)" in written.getvalue().decode("cp1252")

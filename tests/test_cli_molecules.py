@@ -37,6 +37,22 @@ def test_every_network_trains_and_ranks(molecule_folder, tmp_path, model):
     assert len({row["score"] for row in read_csv(tmp_path / "o.csv")}) > 10
 
 
+def test_new_columns_of_several_targets_are_listed(molecule_folder, tmp_path, capsys):
+    command = ["predict", molecule_folder / "two", molecule_folder / "library.smi", "--probability"]
+    assert run(*command, "--out", tmp_path / "o.csv") == 0
+    listed = "'score active', 'score toxic', 'probability active' and 'probability toxic' in "
+    assert listed in capsys.readouterr().out
+
+
+def test_what_holds_for_every_target_is_said_once(molecule_folder, tmp_path, capsys):
+    data = [molecule_folder / "train.csv", "--smiles", "smiles", "--target", "active", "--target", "toxic"]
+    assert run("train", *data, "--effort", "quick", "--no-report", "--out", tmp_path / "r") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:30] for line in lines if "were fitted again to all rows" in line] == [
+        "The members were fitted again "
+    ]
+
+
 def test_top_is_the_best_first_of_the_rows_that_can_be_read(molecule_folder, tmp_path, capsys):
     command = ["predict", molecule_folder / "one", molecule_folder / "library.csv", "--smiles", "SMI"]
     assert run(*command, "--out", tmp_path / "all.csv") == 0

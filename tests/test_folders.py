@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from apmax.folders import FolderError, check_free, lock_folder, read_manifest, write_manifest
+from apmax.folders import FolderError, check_free, lock_folder, read_manifest, write_atomic, write_manifest
 
 
 @pytest.fixture
@@ -106,8 +106,10 @@ def test_missing_files_are_named(folder):
     (folder / "manifest.json").unlink()
     with pytest.raises(FileNotFoundError, match="holds no model of apmax"):
         read(folder)
-    with pytest.raises(FileNotFoundError, match="holds no model of apmax"):
+    with pytest.raises(FileNotFoundError, match="nowhere does not exist: name the folder of a model"):
         read(folder / "nowhere")
+    with pytest.raises(FileNotFoundError, match=r"a\.json is a file and no folder"):
+        read(folder / "a.json")
 
 
 def test_second_lock_is_refused_and_the_folder_can_be_locked_again(tmp_path):
@@ -138,3 +140,14 @@ def test_folder_with_a_file_is_not_free(tmp_path):
     for path in (tmp_path, tmp_path / "file"):
         with pytest.raises(FileExistsError, match="is not empty"):
             check_free(path)
+
+
+def test_file_that_cannot_be_written_is_named_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "a.txt").write_bytes(b"before")
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*a\.txt'$"):
+        write_atomic(tmp_path / "a.txt", b"after")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a.txt", b"before")]

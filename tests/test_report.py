@@ -52,11 +52,25 @@ def test_examples_are_rows_of_the_file(client_folder, client_report):
     assert [each.rank for each in top.rows] == list(range(1, 25))
     assert [each.score for each in top.rows] == sorted((each.score for each in top.rows), reverse=True)
     assert all(each.positive for each in missed.rows)
+    assert [each.rank for each in missed.rows] == sorted((each.rank for each in missed.rows), reverse=True)
     for table in (top, missed):
         for each in table.rows:
             row = rows[int(each.cells[0])]
             assert (row["bought"] == "yes") == each.positive
             assert each.cells[1:] == tuple(row[name] for name in table.columns[1:])
+
+
+def test_positives_that_no_ranking_has_higher_are_not_missed(client_folder, tmp_path):
+    model = load_model(client_folder / "run")
+    rows = client_rows(200, seed=1)
+    best = np.argsort(-model.score(write_csv(tmp_path / "all.csv", rows)))
+    for place, row in enumerate(best):
+        rows[row]["bought"] = "yes" if place < 8 or place == 50 else "no"
+    content = report_folder(client_folder / "run", data=write_csv(tmp_path / "labelled.csv", rows))
+    assert [each.rank for each in content.targets[0].examples[1].rows] == [51]
+    rows[best[50]]["bought"] = "no"
+    content = report_folder(client_folder / "run", data=write_csv(tmp_path / "perfect.csv", rows))
+    assert [table.title for table in content.targets[0].examples] == ["Top-ranked rows"]
 
 
 def test_subgroups_add_up(client_report):

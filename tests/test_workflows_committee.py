@@ -266,7 +266,9 @@ def test_too_few_positives_for_folds_give_one_split_and_say_so(tmp_path):
     for row in positive:
         row["patient"] = "a"
     write_csv(tmp_path / "a.csv", rows)
-    with pytest.raises(ValueError, match=r"splitting by the .* groups leaves no positive row to hold out"):
+    with pytest.raises(
+        ValueError, match=r"splitting by the .* groups leaves no positive row to hold out: choose another"
+    ):
         train_job(job, out=tmp_path / "one")
     assert not (tmp_path / "one").exists()
 

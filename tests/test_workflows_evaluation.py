@@ -56,7 +56,9 @@ def test_bad_weight_is_reported_with_its_row_in_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "BLOCK_BYTES", 512)
     model, source = load_model(tmp_path / "run").open(write_csv(tmp_path / "test.csv", rows))
     assert max(chunk.num_rows for chunk in source.chunks()) < 100
-    with pytest.raises(ValueError, match=r"column 'weight' of test.csv .* \(counted from 0\): 150, 151$"):
+    with pytest.raises(
+        ValueError, match=r"column 'weight' of test.csv .* \(counted from 0\): 150 \('-1'\), 151 \('-1'\)$"
+    ):
         evaluate_source(model, source)
 
 

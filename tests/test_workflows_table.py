@@ -235,7 +235,8 @@ def test_weights_count_in_training_calibration_and_metrics(tmp_path):
 def test_a_weight_that_is_no_weight_is_an_error_with_its_row(value, tmp_path):
     rows = [{**row, "w": value if number == 7 else 1} for number, row in enumerate(client_rows(60))]
     table = {"data": {"train": write_csv(tmp_path / "a.csv", rows), "target": "bought", "weight": "w"}}
-    with pytest.raises(ValueError, match=r"weight: column 'w' of a.csv must hold numbers .* \(counted from 0\): 7$"):
+    message = rf"weight: column 'w' of a.csv must hold numbers .* \(counted from 0\): 7 \('{value}'\)$"
+    with pytest.raises(ValueError, match=message):
         train_job(table, QUICK, out=tmp_path / "r")
     assert not (tmp_path / "r").exists()
 
@@ -249,3 +250,12 @@ def test_networks_of_an_ensemble_begin_at_the_log_odds_of_the_prior_by_their_own
     for member in others:
         torch.testing.assert_close(member["head.bias"], first["head.bias"])
         assert not torch.allclose(member["head.weight"], first["head.weight"])
+
+
+@pytest.mark.parametrize("settings", [QUICK, None])
+def test_a_time_that_is_no_time_is_an_error_with_its_value(settings, tmp_path):
+    rows = [{**row, "day": "soon" if number == 7 else "2024-01-31"} for number, row in enumerate(client_rows(60))]
+    table = {"data": {"train": write_csv(tmp_path / "a.csv", rows), "target": "bought", "time": "day"}}
+    with pytest.raises(ValueError, match=r"time: column 'day' must hold a date or a number .* such as '.+'$"):
+        train_job(table, settings, out=tmp_path / "r")
+    assert not (tmp_path / "r").exists()

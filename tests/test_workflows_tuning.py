@@ -77,6 +77,15 @@ def test_best_trial_is_written_as_a_job_that_gives_its_value(data, tmp_path, cap
     )
 
 
+def test_search_without_a_terminal_has_a_line_for_each_trial(data, tmp_path, capsys):
+    assert tune(data, tmp_path / "t", "--trials", 2) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(" trials, best AP ")[0] for line in lines if " trials, best AP 0." in line] == [
+        "1 of 2",
+        "2 of 2",
+    ]
+
+
 @pytest.mark.slow
 def test_study_is_resumed(data, tmp_path):
     assert tune(data, tmp_path, "--trials", 2) == 0

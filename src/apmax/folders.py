@@ -172,6 +172,9 @@ def read_manifest(folder: str | os.PathLike[str], *, kind: str) -> Manifest:
         with (place / MANIFEST_FILE).open("rb") as file:
             content = file.read(_LARGEST_MANIFEST)
     except (FileNotFoundError, NotADirectoryError):
+        if not place.is_dir():
+            found = "is a file and no folder" if place.exists() else "does not exist"
+            raise FileNotFoundError(f"{folder} {found}: name the folder of a {kind}") from None
         raise FileNotFoundError(f"{folder} holds no {kind} of apmax: there is no {MANIFEST_FILE}") from None
     try:
         table = json.loads(content)
@@ -296,12 +299,23 @@ def write_atomic(path: Path, content: bytes | memoryview) -> None:
 
 
 def write_beside(path: Path, content: bytes | memoryview) -> Path:
-    """Write and sync `content` to a file beside `path` and return its path."""
+    """Write and sync `content` to a file beside `path` and return its path; after an error there is none.
+
+    Raises:
+        OSError: It cannot be written; the error names `path`.
+    """
     beside = path.with_name(path.name + ".writing")
-    with beside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None  # writes do not name the file: a full disk
     return beside
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -41,10 +42,29 @@ _MODEL_OPTION = re.compile(rf"^(?=unknown key '({'|'.join(MODEL_KEYS)})' in the 
 _EXCLUSIVE = re.compile(rf"\b({_NAMES})\b(?= and |.* exclude each other)")
 _KEYWORD = re.compile(rf"(?<!['\w.])({_NAMES})=(\{{[^}}]*\}}|\([^)]*\)|\"[^\"]*\"|'[^']*'|\.\.\.|[^\s,;:()]+)")
 
+_NARROWEST_COLUMN, _WIDEST_TABLE = 10, 10_000
+
 
 def output() -> Console:
     """Return the console for results; it shows text as it is, without markup or emoji codes: much of it is data."""
     return Console(highlight=False, markup=False, emoji=False)
+
+
+def show_table(table: Table, console: Console) -> None:
+    """Print a table, its numbers whole: columns that wrap get narrower, then lines get longer than the terminal.
+
+    Rich would cut what does not fit, and a number without its last digit is another number.
+    """
+    unlimited = console.options.update(max_width=_WIDEST_TABLE)
+    widest = Measurement.get(console, unlimited, table).maximum
+    folded = [column for column in table.columns if not column.no_wrap]
+    for column in folded:
+        column.max_width = _NARROWEST_COLUMN
+    narrowest = Measurement.get(console, unlimited, table).maximum
+    for column in folded:
+        column.max_width = None
+    table.width = max(narrowest, min(widest, console.width))
+    console.print(table, crop=False)
 
 
 def show_notes(facts: Sequence[str], warnings: Sequence[str]) -> None:
@@ -188,9 +208,9 @@ def show_training(result: JobResult, console: Console, *, quiet: bool = False) -
     console.print()
     for target, leaderboard in result.leaderboards.items():
         title = f"{target}, {leaderboard.part}" if len(result.leaderboards) > 1 else leaderboard.part
-        console.print(leaderboard_table(leaderboard, title))
+        show_table(leaderboard_table(leaderboard, title), console)
         console.print()
-    console.print(metrics_table(result.parts))
+    show_table(metrics_table(result.parts), console)
     if not quiet:
         console.print()
         for line in _result_lines(result):
@@ -240,11 +260,14 @@ def set_threads(data_type: Any) -> None:
 def _result_lines(result: JobResult) -> list[str]:
     sheets = [f"The best-ranked images: {sheet}" for sheet in result.contact_sheets]
     if result.leaderboards:
-        several = len(result.leaderboards) > 1
-        lines = []
-        for target, leaderboard in result.leaderboards.items():
-            sentences = [*leaderboard.notes, *(verdict.sentence for verdict in leaderboard.verdicts)]
-            lines += [f"{target}: {text}." if several else f"{text[0].upper()}{text[1:]}." for text in sentences]
+        boards = result.leaderboards
+        sentences = {
+            target: [*board.notes, *(verdict.sentence for verdict in board.verdicts)]
+            for target, board in boards.items()
+        }
+        shared = [text for text in next(iter(sentences.values())) if all(text in each for each in sentences.values())]
+        own = [f"{target}: {text}." for target, each in sentences.items() for text in each if text not in shared]
+        lines = [*own, *(f"{text[0].upper()}{text[1:]}." for text in shared)]
         return [*lines, f"{result.folder} has {folder_bytes(result.folder) / 1e6:.1f} MB.", *sheets]
     return [f"Chosen by validation AP: {_chosen_epochs(result)}.", *sheets]
 

@@ -127,7 +127,7 @@ def decide_command(
         soft_wrap=True,
     )
     console.print()
-    console.print(_table(result))
+    _console.show_table(_table(result), console)
     console.print()
     for line in _remarks(result):
         console.print(line, soft_wrap=True)
@@ -185,9 +185,19 @@ def _table(result: FolderDecision) -> Table:
             )
     table.add_row()
     table.add_row(f"of {result.rows:,} rows")
-    for name, count in decision.expected_counts(result.rows).items():
-        table.add_row(f"  {name}", f"{count:,.0f}")
+    for name, count in _whole_counts(decision.expected_counts(result.rows)).items():
+        table.add_row(f"  {name}", f"{count:,}")
     return table
+
+
+def _whole_counts(counts: dict[str, float]) -> dict[str, int]:
+    """Return counts rounded such that the rows taken are the hits and the false alarms.
+
+    >>> _whole_counts({"taken": 9.3, "hits": 3.7, "false alarms": 5.6, "missed": 3.7})
+    {'taken': 10, 'hits': 4, 'false alarms': 6, 'missed': 4}
+    """
+    whole = {name: round(count) for name, count in counts.items()}
+    return {**whole, "taken": whole["hits"] + whole["false alarms"]}
 
 
 def _remarks(result: FolderDecision) -> list[str]:

@@ -64,7 +64,7 @@ def demo_command(
         )
         results = {name: [cell[name][0] for cell in found] for name in DEMO_METHODS}
         curves[task_name] = {name: [cell[name][1] for cell in found] for name in DEMO_METHODS}
-        console.print(_comparison_table(task.title, task.prevalence, results))
+        _console.show_table(_comparison_table(task.title, task.prevalence, results), console)
         console.print()
     picture = out / "demo_pr_curves.png"
     draw_demo_curves(picture, curves)

@@ -71,12 +71,13 @@ def evaluate_command(
         names = [str(directory), str(against)]
         if directory.name != against.name:
             names = [directory.name, against.name]
-        console.print(_console.metrics_table(dict(zip(names, (comparison.first, comparison.second), strict=True))))
+        table = _console.metrics_table(dict(zip(names, (comparison.first, comparison.second), strict=True)))
+        _console.show_table(table, console)
         console.print()
         for target, difference in comparison.differences.items():
-            console.print(
-                _console.difference_line(difference, names, target if len(comparison.differences) > 1 else "")
-            )
+            several = len(comparison.differences) > 1
+            line = _console.difference_line(difference, names, target if several else "")
+            console.print(line, soft_wrap=True)
         if report:
             _write_report(directory, data, member=member, model=model, against=against, **options)
         return
@@ -85,12 +86,12 @@ def evaluate_command(
     if as_json:
         sys.stdout.write(json.dumps(results.to_table(), indent=2) + "\n")
         return
-    console.print(_console.metrics_table({"": results}))
+    _console.show_table(_console.metrics_table({"": results}), console)
     for name, result in results.each.items():
         console.print()
         if results.several:
             console.print(name)
-        console.print(_console.early_recognition_table(result))
+        _console.show_table(_console.early_recognition_table(result), console)
     if report:
         _write_report(directory, data, member=member, model=model, **options)
 

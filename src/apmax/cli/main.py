@@ -7,6 +7,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 try:
@@ -70,6 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 failed, 2 misused."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     warnings.showwarning = _show_warning
+    if isinstance(sys.stdout, TextIOWrapper):
+        # Redirected output may have an encoding without α or –, such as ASCII or that of Windows; files are all UTF-8.
+        sys.stdout.reconfigure(errors="replace")
     try:
         code = app(args=[word for word in words if word != "--debug"], prog_name="apmax", standalone_mode=False)
         # Typer turns Ctrl-C into an exit code without a message.
@@ -113,10 +117,21 @@ def _report_error(error: Exception, *, debug: bool) -> int:
         return FAILED
     from apmax.cli._console import error_text
 
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(_error_words(error).split()) or type(error).__name__
     expected = isinstance(error, (ValueError, TypeError, OSError, ModuleNotFoundError)) or hasattr(error, "rows")
     _print_error(error_text(text) if expected else f"{type(error).__name__}: {text} (--debug shows where)")
     return FAILED
+
+
+def _error_words(error: Exception) -> str:
+    """Return the message of an error; of the operating system's the file and the reason.
+
+    >>> _error_words(OSError(28, "No space left on device", "runs/churn/report.html"))
+    'runs/churn/report.html: No space left on device'
+    """
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
 
 
 def _print_error(text: str) -> None:

@@ -89,7 +89,8 @@ def predict_command(
     rows = rows if top is None else min(top, rows)
     console = _console.output()
     console.print(report.timing(), soft_wrap=True)
-    names = " and ".join(map(repr, added_columns(saved, name, probability=probability)))
+    *others, last = map(repr, added_columns(saved, name, probability=probability))
+    names = f"{', '.join(others)} and {last}" if others else last
     console.print(f"{rows:,} rows with {names} in {out}", soft_wrap=True)
     if unreadable:
         console.print(f"{unreadable:,} that cannot be read in {errors_file(out)}", soft_wrap=True)

@@ -81,7 +81,8 @@ def report_command(
     report.write_report(content, page)
     console = _console.output()
     for target in content.targets:
-        console.print(f"{target.name}: {target.verdict[0]}" if len(content.targets) > 1 else target.verdict[0])
+        name = f"{target.name}: " if len(content.targets) > 1 else ""
+        console.print(f"{name}{target.verdict[0]}", soft_wrap=True)
     console.print(f"Report: {page}", soft_wrap=True)
 
 

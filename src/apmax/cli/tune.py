@@ -95,7 +95,7 @@ def tune_command(
     tuning.draw_search(out / "study.png", result, searched)
     console = _console.output()
     console.print()
-    console.print(_trials_table(result))
+    _console.show_table(_trials_table(result), console)
     console.print(
         f"\n{len(result.trials)} trials finished, {result.pruned} were stopped early, {result.failed} diverged. "
         f"Picture: {out / 'study.png'}",
@@ -120,13 +120,18 @@ def _run_processes(plan: SearchPlan, prepared: PreparedData, processes: int) -> 
     for other in others:
         other.start()
     columns = (BarColumn(), MofNCompleteColumn(), "best AP {task.fields[best]}", TimeRemainingColumn())
-    with Progress("Searching", *columns, console=_console.output(), transient=True) as progress:
+    console = _console.output()
+    bars = Progress("Searching", *columns, console=console, transient=True, disable=not console.is_terminal)
+    with bars as progress:
         bar = progress.add_task("", total=plan.trials, best="–", completed=len(study.trials))
 
         def update(current: Any, _: Any) -> None:
             values = [trial.value for trial in current.get_trials(deepcopy=False) if trial.value is not None]
             finished = sum(trial.state.is_finished() for trial in current.get_trials(deepcopy=False))
-            progress.update(bar, completed=finished, best=f"{max(values):.4f}" if values else "–")
+            best = f"{max(values):.4f}" if values else "–"
+            progress.update(bar, completed=finished, best=best)
+            if not console.is_terminal:
+                console.print(f"{finished:,} of {plan.trials:,} trials, best AP {best}", soft_wrap=True)
 
         tuning.run_search(plan, prepared, callback=update)
     for other in others:
@@ -145,7 +150,7 @@ def _trials_table(result: SearchResult) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     paths = list(result.trials[0][2])
     for name in ("trial", "valid AP", *map(short_path, paths)):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for number, value, settings in result.trials[:SHOWN_TRIALS]:
         table.add_row(str(number), f"{value:.4f}", *(str(settings[path]) for path in paths))
     if result.importance:

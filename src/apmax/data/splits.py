@@ -350,7 +350,9 @@ def _check_classes(labels: Labels, train: RowNumbers, held_out: RowNumbers, by: 
     for part, rows in (("for training", train), ("to hold out", held_out)):
         for value, name in ((1, "positive"), (0, "negative")):
             if not (labels[rows] == value).any():
-                raise ValueError(f"splitting by {by} leaves no {name} row {part}; give a validation file instead")
+                raise ValueError(
+                    f"splitting by {by} leaves no {name} row {part}: choose another share, or split in another way"
+                )
 
 
 def _fractions(fractions: Sequence[float]) -> tuple[float, float, float]:

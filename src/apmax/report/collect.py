@@ -264,14 +264,17 @@ def _subgroups(model: SavedModel, name: str, part: ScoredRows) -> SubgroupTable:
 
 
 def _example_tables(model: SavedModel, part: ScoredRows, number: int, first: Sequence[str]) -> tuple[ExampleTable, ...]:
-    """Return the best-ranked rows, and the positives of the lowest scores."""
+    """Return the best-ranked rows, and the positives of the lowest scores that a perfect ranking has higher."""
     order = np.argsort(-part.scores, kind="stable")
     places = np.empty(len(order), np.int64)
     places[order] = np.arange(len(order))
     positives = np.flatnonzero(part.labels == 1)
-    missed = positives[np.argsort(-places[positives])][:MISSED_EXAMPLES]
+    missed = positives[places[positives] >= len(positives)]
+    missed = missed[np.argsort(-places[missed])][:MISSED_EXAMPLES]
     tables = []
     for title, rows in (("Top-ranked rows", order[:TOP_EXAMPLES]), ("Worst-missed positives", missed)):
+        if not len(rows):
+            continue
         table = part.table.take(rows)
         columns = _shown_columns(model, table, first)
         cells = [_cell_texts(model, table, name) for name in columns]

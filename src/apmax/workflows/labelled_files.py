@@ -138,7 +138,10 @@ def read_weights(
     weight, _ = parsing.numbers(values, decimal_comma=parsing.has_decimal_commas(values))
     bad = np.flatnonzero(~(weight >= 0))
     if len(bad):
-        shown = ", ".join(str(row) for row in (bad if rows is None else rows[bad])[:5])
+        numbers = bad if rows is None else rows[bad]
+        shown = ", ".join(
+            f"{row} ({values[int(place)].as_py()!r})" for row, place in zip(numbers[:5], bad[:5], strict=True)
+        )
         raise ValueError(
             f"weight: column {column!r} of {source.path.name} must hold numbers that are not negative; it does not in "
             f"{len(bad):,} rows (counted from 0): {shown}"

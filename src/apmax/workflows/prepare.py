@@ -15,14 +15,13 @@ from apmax.data import (
     any_positive,
     k_fold,
     one_column,
-    timestamps,
 )
 from apmax.data.splits import RowNumbers
 from apmax.train import Data
 from apmax.validation import plural
 from apmax.workflows.data_types import DataConfig, DataType, Encoder, LabelledRows, data_type_of, encode_rows
 from apmax.workflows.labelled_files import read_job_files
-from apmax.workflows.row_split import check_parts, row_groups, row_splitter, split_rows
+from apmax.workflows.row_split import check_parts, read_times, row_groups, row_splitter, split_rows
 
 
 @dataclass(frozen=True)
@@ -246,7 +245,7 @@ def prepare_committee_rows(config: DataConfig, *, seed: int) -> CommitteeRows:
         rows=rows,
         encoder=encoder,
         groups=row_groups(rows.table, data_type, rows.dataset),
-        times=None if config.time is None else timestamps(rows.table.column(config.time)),
+        times=None if config.time is None else read_times(rows.table, config.time),
         facts=[
             files.train_text(),
             *([_parts_text({"train on": rows, "test on": test}, method)] if config.test_share else []),

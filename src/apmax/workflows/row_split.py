@@ -86,7 +86,7 @@ def row_splitter(
             method = f"whole {config.split}s, {len(set(groups)):,} in all"
         return numbered(lambda rows, share: split_by_group(labels[rows], groups[rows], share, seed=seed)), method
     if config.time is not None:
-        times, method = timestamps(table.column(config.time)), f"the latest by {config.time!r}"
+        times, method = read_times(table, config.time), f"the latest by {config.time!r}"
         return numbered(lambda rows, share: split_by_time(labels[rows], times[rows], share)), method
     if config.split == "random":
         method = "at random"
@@ -103,3 +103,20 @@ def row_groups(table: Any, data_type: DataType[Any], dataset: Any = None) -> npt
     if config.split in config.groupings:
         return np.asarray(data_type.groups(table, dataset))
     return None
+
+
+def read_times(table: Any, column: str) -> npt.NDArray[np.float64]:
+    """Return the time of each row as a number.
+
+    Raises:
+        ValueError: A time is missing, or is neither a date nor a number.
+    """
+    values = table.column(column)
+    times = timestamps(values)
+    bad = np.flatnonzero(np.isnan(times))
+    if len(bad):
+        raise ValueError(
+            f"time: column {column!r} must hold a date or a number in every row; {len(bad):,} of {len(times):,} do "
+            f"not, such as {values[int(bad[0])].as_py()!r}"
+        )
+    return times
