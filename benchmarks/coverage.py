@@ -171,7 +171,7 @@ def table(columns: dict[str, tuple[str, dict[str, Any]]], trials: int) -> str:
 
 
 def difference_missed(
-    truths: tuple[float, float], num_pos: int, correlation: float, *, trials: int, seed: int = 0, resamples: int = 300
+    truths: tuple[float, float], num_pos: int, correlation: float, *, trials: int, seed: int = 0, resamples: int = 1000
 ) -> float:
     """Return the share of simulated intervals of a paired difference that do not hold the true difference in AP.
 

@@ -253,7 +253,8 @@ def test_paired_difference_reports_estimate_quantiles_and_share():
     values = bootstrap.resampled_average_precision([ranking.sample(s, labels) for s in (a, b)], 500, 4)
     resampled = values[0] - values[1]
     estimate = average_precision_score(labels, a) - average_precision_score(labels, b)
-    low, high = np.quantile(resampled, [0.1, 0.9])
+    tail = stats.norm.sf(np.sqrt(20 / 19) * stats.t.ppf(0.9, 19))
+    low, high = np.quantile(resampled, [tail, 1 - tail])
     expected = (estimate, low, high, 0.8, (resampled > 0).mean())
     assert dataclasses.astuple(difference) == pytest.approx(expected, abs=1e-12)
 
@@ -540,6 +541,15 @@ def test_intervals_hold_the_truth_as_often_as_they_claim(metric, truth, num_pos,
 @pytest.mark.parametrize("metric", ["AP", "AUPRC"])
 def test_intervals_hold_the_truth_where_a_few_negatives_have_most_of_the_weight(metric):
     assert coverage.missed(metric, 0.5, 100, trials=100, weights="negatives") <= 0.09
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("gain", "correlation"), coverage.DIFFERENCES.values(), ids=str)
+@pytest.mark.parametrize("truth", [0.2, 0.5])
+@pytest.mark.parametrize("num_pos", [5, 10])
+def test_paired_differences_of_few_positives_hold_the_truth(num_pos, truth, gain, correlation):
+    missed = coverage.difference_missed((truth, truth - gain), num_pos, correlation, trials=300)
+    assert missed <= coverage.MAX_MISSED
 
 
 @pytest.mark.parametrize("metric", coverage.INTERVALS)

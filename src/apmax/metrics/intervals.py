@@ -24,7 +24,7 @@ from apmax.metrics.early_recognition import (
     checked_places,
     found_of,
 )
-from apmax.metrics.quantiles import beta_quantile
+from apmax.metrics.quantiles import beta_quantile, t_quantile
 from apmax.metrics.ranking import Ranked, Sample, one_weighted_task
 
 
@@ -327,7 +327,10 @@ def paired_difference(
     """Return by how much model a's average precision exceeds model b's on one test set, by a paired bootstrap.
 
     Every resample draws positives and negatives separately and is ranked by both models, so that the difficulty of the
-    test set cancels. The interval is between quantiles of the differences.
+    test set cancels. The interval is between quantiles of the differences, further out than `confidence` says where
+    there are few positives: resamples of n values vary less than new samples do, and the percentile interval is widened
+    to the confidence at which a normal one is as wide as Student's (Hesterberg, What teachers should know about the
+    bootstrap, 2015). With weights, n is Kish's effective number of positives.
 
     Args:
         scores_a: Finite scores of one model on any scale, (n,) or (n, 1).
@@ -348,7 +351,7 @@ def paired_difference(
     >>> labels = [1, 0, 1, 0, 0, 0, 1, 0]
     >>> better = paired_difference([8, 7, 6, 5, 4, 3, 2, 1], [1, 8, 3, 6, 5, 4, 7, 2], labels)
     >>> print(f"{better.estimate:.3f} in {better.low:.3f} to {better.high:.3f}, {better.share_above_zero:.2f}")
-    0.296 in -0.250 to 0.683, 0.82
+    0.296 in -0.625 to 0.694, 0.82
     """
     confidence = validation.interval("confidence", confidence, 0, 1, closed="neither")
     resamples, seed = validation.whole("resamples", resamples, 1), validation.whole("seed", seed)
@@ -360,7 +363,8 @@ def paired_difference(
     values_a, values_b = resampled_average_precision([a, b], resamples, seed)
     differences = values_a - values_b
     share = float(((np.sign(differences) + 1) / 2).mean())
-    return Difference(estimate, *_quantiles(differences, confidence), confidence, share)
+    widened = _expanded_confidence(confidence, a.positives().effective_size())
+    return Difference(estimate, *_quantiles(differences, widened), confidence, share)
 
 
 def _trials(given: Sample, estimate: float) -> float:
@@ -469,6 +473,13 @@ def _score_limits(estimate: float, variance: Callable[[float], float], confidenc
         return middle
 
     return end(0.0) if estimate > 0 else 0.0, end(1.0) if estimate < 1 else 1.0
+
+
+def _expanded_confidence(confidence: float, size: float) -> float:
+    """Return the confidence of the percentile interval whose coverage is about `confidence`, for `size` values."""
+    size = max(2, round(size))
+    reach = math.sqrt(size / (size - 1)) * t_quantile((1 + confidence) / 2, size - 1)
+    return math.erf(reach / math.sqrt(2))
 
 
 def _quantiles(values: npt.NDArray[np.float64], confidence: float) -> tuple[float, float]:
