@@ -72,6 +72,16 @@ def test_a_batch_that_misses_a_class_works(build, prevalence, rows):
     assert torch.isfinite(gradient).all()
 
 
+def test_arrays_instead_of_tensors_are_an_error_that_names_the_argument(build):
+    loss = build(LABELS)
+    before = state_of(loss)
+    with pytest.raises(TypeError, match="scores must be a tensor, got ndarray"):
+        loss(SCORES.numpy(), LABELS[ROWS], ROWS)
+    with pytest.raises(TypeError, match="labels must be a tensor, got list"):
+        loss(SCORES, LABELS[ROWS].tolist(), ROWS)
+    assert same_state(before, loss.state_dict())
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_low_precision_scores_give_the_float64_result(build, dtype):
     scores = SCORES.to(dtype)

@@ -235,6 +235,9 @@ def within(values: Tensor, limit: float, name: str = "scores") -> None:
 
 def same_shape(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return scores and labels with a trailing dimension of one dropped, or raise if their shapes differ."""
+    for name, values in (("scores", scores), ("labels", labels)):
+        if not isinstance(values, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(values).__name__}; torch.as_tensor makes one")
     if scores.ndim == 2 and scores.shape[1] == 1:
         scores = scores[:, 0]
     if labels.ndim == 2 and labels.shape[1] == 1:
