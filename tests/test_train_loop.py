@@ -64,6 +64,12 @@ def test_the_weights_are_bit_for_bit_those_of_a_handwritten_loop():
     assert same(weights(model), weights(by_hand))
 
 
+def test_a_model_that_ends_in_a_sigmoid_gives_one_warning():
+    with pytest.warns(UserWarning, match="leave out its last sigmoid") as caught:
+        train(nn.Sequential(network(), nn.Sigmoid()), run_of(Stage(epochs=3)))
+    assert len(caught) == 1
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_of_the_table_trains(name):
     stage = Stage(loss=name, epochs=8, optimizer=Optimizer(lr=0.02), sampler=POSITIVE)
