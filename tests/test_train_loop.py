@@ -66,7 +66,7 @@ def test_the_weights_are_bit_for_bit_those_of_a_handwritten_loop():
 
 def test_a_model_that_ends_in_a_sigmoid_gives_one_warning():
     with pytest.warns(UserWarning, match="leave out its last sigmoid") as caught:
-        train(nn.Sequential(network(), nn.Sigmoid()), run_of(Stage(epochs=3)))
+        train(nn.Sequential(network(), nn.Sigmoid()), run_of(Stage(epochs=60)))
     assert len(caught) == 1
 
 

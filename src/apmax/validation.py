@@ -262,9 +262,9 @@ def first_line(error: Exception) -> str:
 def plural(count: int, noun: str) -> str:
     """Return a number with its noun.
 
-    >>> plural(1, "cell"), plural(3, "cell"), plural(2, "category")
-    ('1 cell', '3 cells', '2 categories')
+    >>> plural(1, "cell"), plural(1205, "cell"), plural(2, "category")
+    ('1 cell', '1,205 cells', '2 categories')
     """
     if count == 1:
         return f"{count} {noun}"
-    return f"{count} {noun[:-1]}ies" if noun.endswith("y") else f"{count} {noun}s"
+    return f"{count:,} {noun[:-1]}ies" if noun.endswith("y") else f"{count:,} {noun}s"

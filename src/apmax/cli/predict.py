@@ -61,6 +61,7 @@ def predict_command(
     """
     from apmax import workflows
     from apmax.cli import _console
+    from apmax.validation import plural
     from apmax.workflows.prediction import added_columns, errors_file
 
     _options.allow_local_import(model)
@@ -91,7 +92,7 @@ def predict_command(
     console.print(report.timing(), soft_wrap=True)
     *others, last = map(repr, added_columns(saved, name, probability=probability))
     names = f"{', '.join(others)} and {last}" if others else last
-    console.print(f"{rows:,} rows with {names} in {out}", soft_wrap=True)
+    console.print(f"{plural(rows, 'row')} with {names} in {out}", soft_wrap=True)
     if unreadable:
         console.print(f"{unreadable:,} that cannot be read in {errors_file(out)}", soft_wrap=True)
     if contact_sheet is not None and rows:

@@ -46,8 +46,8 @@ from apmax.train.weights import (
 _RESET_SEED = 1
 _ESTIMATE_ROWS = 2**14
 """Number of latest rows that the running AP of the display is computed from."""
-_FEWEST_SCORES = 100
-"""Fewer scores may all lie in [0, 1] by chance."""
+_FIRST_STEPS = 100
+"""Before that many steps the scores of a network may all lie in [0, 1] by chance."""
 
 
 def check_gradient_stage(run_state: RunState, stage: Stage) -> None:
@@ -320,7 +320,7 @@ def _finish_epoch(
     # The losses are those before the last step.
     run_state.check_weights(state)
     seen = state.seen.joined()
-    if state.number == 0 and state.epoch == 0 and run_state.rank == 0:
+    if run_state.rank == 0 and run_state.step >= _FIRST_STEPS > run_state.step - len(seen["losses"]):
         _warn_of_probabilities(seen["scores"])
     with gradient.average.applied() if gradient.average is not None else nullcontext():
         valid = _evaluate_split(run_state, state, gradient.module, "valid")
@@ -350,12 +350,10 @@ def _finish_epoch(
 
 def _warn_of_probabilities(scores: Tensor) -> None:
     """Warn if the scores of an epoch look like probabilities, from which no loss learns as it should."""
-    if scores.numel() < _FEWEST_SCORES:
-        return
     low, high = scores.aminmax()
     if 0 <= low < high <= 1:
         warnings.warn(
-            "all scores of the first epoch lie in [0, 1], as probabilities do: the model must return raw scores "
+            "all scores of an epoch lie in [0, 1], as probabilities do: the model must return raw scores "
             "(logits); leave out its last sigmoid",
             stacklevel=2,
         )

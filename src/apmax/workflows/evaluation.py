@@ -14,6 +14,7 @@ from apmax import metrics
 from apmax.data import RowSource, any_known
 from apmax.metrics import Difference, Interval
 from apmax.train import nan_to_none
+from apmax.validation import plural
 from apmax.workflows.data_types import RowReport
 from apmax.workflows.labelled_files import read_weights, same_file
 from apmax.workflows.saved_model import SavedModel
@@ -172,7 +173,7 @@ def score_source(model: SavedModel, source: RowSource) -> tuple[ScoredRows, list
     warnings = [
         *_training_file(model, source),
         *report.lines(),
-        *([f"{unlabelled:,} rows without a target are left out"] if unlabelled else []),
+        *([f"left out: {plural(unlabelled, 'row')} without a target"] if unlabelled else []),
         *([f"there is no column {column!r}: all rows have the same weight"] if column and not weighted else []),
     ]
     weight = np.concatenate(weights) if weighted else None
@@ -270,7 +271,7 @@ def compare_models(
     left_out = len(first.rows) + len(second.rows) - 2 * len(own)
     lines = [
         *dict.fromkeys([*warnings, *more]),
-        *([f"{left_out:,} rows that one of the models cannot read are left out"] if left_out else []),
+        *([f"left out: {plural(left_out, 'row')} that one of the models cannot read"] if left_out else []),
         *_undefined(names, results[0]),
     ]
     return ModelComparison(results[0], results[1], differences, (a, b)), lines

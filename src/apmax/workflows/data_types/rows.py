@@ -14,6 +14,7 @@ from torch.utils.data import TensorDataset
 
 from apmax.data import Labels, UnreadableRow, any_positive, describe_unreadable, parsing
 from apmax.data.tables import EncodingReport
+from apmax.validation import plural
 
 
 @dataclass
@@ -48,7 +49,7 @@ class RowReport(EncodingReport):
         """
         total = sum(self.seconds.values())
         parts = ", ".join(f"{activity} {seconds:.1f} s" for activity, seconds in self.seconds.items())
-        return f"{self.rows:,} rows in {total:.1f} s, {self.rows / max(total, 1e-9):,.0f} a second: {parts}"
+        return f"{plural(self.rows, 'row')} in {total:.1f} s, {self.rows / max(total, 1e-9):,.0f} a second: {parts}"
 
     def add_unreadable_rows(self, rows: Sequence[UnreadableRow]) -> None:
         """Add rows that cannot be read.
