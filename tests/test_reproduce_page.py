@@ -31,7 +31,7 @@ from small_experiments import CELL, partial_table6, result_lines, three_cells, t
 ROOT = Path(__file__).parent.parent
 NUMBER = r"[+−]?\d\.\d{4}"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
-COUNT = int(re.search(r"\((\d+) results?\)", TEXT).group(1))
+COUNT = int(re.search(r"\(([\d,]+) results?\)", TEXT).group(1).replace(",", ""))
 """The number of results on the page: while experiments run, the file has more."""
 
 
