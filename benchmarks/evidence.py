@@ -110,11 +110,16 @@ def run_steps(steps: Sequence[Step], hours: float, libauc: str | None, ledger: P
         used = _core_seconds()
         started = f"{datetime.datetime.now():%Y-%m-%d %H:%M}"
         print(f"tier {step.tier}: {step.command}", flush=True)
-        code = run_step(words, end - begin)
+        try:
+            code, interrupted = run_step(words, end - begin), False
+        except KeyboardInterrupt:
+            code, interrupted = None, True
         line = {"tier": step.tier, "command": step.command, "started": started}
         line |= {"seconds": round(time.monotonic() - begin, 1), "core_seconds": round(_core_seconds() - used, 1)}
         line |= {"exit": code, "commit": benchmark_commit()}
         append_line(ledger, line)
+        if interrupted:
+            return
         if code:
             raise SystemExit(f"failed with exit code {code}: {step.command}")
 

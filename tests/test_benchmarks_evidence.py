@@ -80,6 +80,16 @@ def test_the_ledger_has_the_processor_time_of_commands_and_of_their_processes(tm
     assert 0.5 <= second < 1.5 * first, "of this command alone, not of all so far"
 
 
+def test_the_ledger_has_the_time_of_an_interrupted_command_and_the_list_ends(tmp_path, monkeypatch):
+    def interrupt(words, seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evidence, "run_step", interrupt)
+    run_steps([Step(1, "reproduce table1"), Step(1, "reproduce table2")], 1.0, None, tmp_path / "ledger")
+    (line,) = (tmp_path / "ledger").read_text().splitlines()
+    assert (json.loads(line)["command"], json.loads(line)["exit"]) == ("reproduce table1", None)
+
+
 def test_no_command_begins_when_the_time_is_over_and_a_failure_ends_the_list(tmp_path, monkeypatch):
     begun = []
     monkeypatch.setattr(evidence, "run_step", lambda words, seconds: begun.append(words) or 3)
