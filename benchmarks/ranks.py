@@ -39,7 +39,7 @@ def save_ranks(path: Path, split: TestRows, method: str, scores: NDArray[np.floa
     found[method] = levels.astype(np.min_scalar_type(len(levels)))
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"unfinished-{path.name}")
-    np.savez_compressed(unfinished, allow_pickle=False, **found)
+    np.savez_compressed(unfinished, **found)
     unfinished.replace(path)
 
 
