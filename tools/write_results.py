@@ -34,7 +34,7 @@ from apmax.reproduce.pages import (
     tuning_table,
     write_item_files,
 )
-from apmax.reproduce.pages.summary import BaseComparison, compare_runs
+from apmax.reproduce.pages.summary import BaseComparison, MethodSummaries, compare_runs
 from apmax.reproduce.pages.text import (
     MARK_NOTE,
     METRIC_NOTE,
@@ -62,8 +62,6 @@ BASE = "ce"
 TUNED = "quick"
 """The budget with which all methods are tuned alike."""
 
-GridKey = tuple[str, str, str]
-"""Data set, network and method."""
 PeerRuns = Mapping[str, Sequence[Mapping[str, float]]]
 """The summaries of LibAUC's runs on HIV, one for each seed, by network."""
 
@@ -150,14 +148,14 @@ def _bullets(texts: Sequence[str]) -> str:
     return "\n".join(f"* {escape_markdown(text)}" for text in texts)
 
 
-def _all_entries(summaries: Sequence[ItemSummary], budget: str | None = None) -> dict[GridKey, MethodSummary]:
+def _all_entries(summaries: Sequence[ItemSummary], budget: str | None = None) -> MethodSummaries:
     """Return the entries of all items that are compared with cross-entropy, each cell once.
 
     Args:
         summaries: The items with a finished run.
         budget: The budget; by default the published configurations.
     """
-    entries: dict[GridKey, MethodSummary] = {}
+    entries: dict[tuple[str, str, str], MethodSummary] = {}
     for summary in summaries:
         if summary.base == BASE and summary.budget == (budget or summary.grid.default_budget):
             # A cell of two tables has the same runs in both, but perhaps the paper's number in one of them only.
@@ -273,7 +271,7 @@ def outcome_paragraph(summaries: Sequence[ItemSummary], rule: str) -> list[str]:
     return [f"{claim}. {rule}{networks}."]
 
 
-def _soap_comparison(entries: Mapping[GridKey, MethodSummary]) -> BaseComparison | None:
+def _soap_comparison(entries: MethodSummaries) -> BaseComparison | None:
     """Return the comparison of SOAP with cross-entropy over all cells, None without runs of both."""
     return next((each for each in compare_with_base(entries, BASE) if each.method == "soap"), None)
 

@@ -186,6 +186,7 @@ def tuning_table(
 
 
 def _mean_or_difference(entry: MethodSummary | None, *, is_base: bool) -> str:
+    """Return the mean of the base, or the difference of another method to it; nothing without runs."""
     if entry is None or not is_base:
         return difference_text(None if entry is None else entry.paired.get("auprc"))
     value = entry.mean_std()
