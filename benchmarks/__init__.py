@@ -1,1 +1,1 @@
-"""Speed and memory as ratios of one run; `python -m benchmarks` prints them all."""
+"""What the project measures: speed and memory, coverage of intervals, committees, and the paper's claim."""

@@ -15,11 +15,9 @@ from pathlib import Path
 from benchmarks.markdown import markdown_table
 from benchmarks.timing import Row, threads
 
-NAMES = (
+SPEED = (
     "exact",
     "metrics",
-    "coverage",
-    "decisions",
     "loss",
     "sampler",
     "train",
@@ -30,19 +28,26 @@ NAMES = (
     "images",
     "experiments",
 )
+"""Modules of `benchmarks.speed`."""
+STATISTICS = ("coverage", "decisions")
+"""Modules beside it: simulated error rates of intervals and decisions."""
+MODULES = {name: f"benchmarks.speed.{name}" for name in SPEED} | {name: f"benchmarks.{name}" for name in STATISTICS}
 
 
 def main() -> None:
     """Print one line for every claim; exit with 1 if any target is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(NAMES)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(MODULES)}")
     parser.add_argument("--markdown", type=Path, help="write the table to this file, too")
     options = parser.parse_args()
+    unknown = [name for name in options.names if name not in MODULES]
+    if unknown:
+        parser.error(f"NAME must be some of {', '.join(MODULES)}, got {', '.join(unknown)}")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     found: list[Row] = []
     with threads(1):
-        for name in options.names or NAMES:
-            for what, measured, target in importlib.import_module(f"benchmarks.{name}").run():
+        for name in options.names or MODULES:
+            for what, measured, target in importlib.import_module(MODULES[name]).run():
                 verdict = "ok" if measured <= target else "MISSED"
                 print(f"{what:<100} {measured:8.3g}  target {target:g}  {verdict}", flush=True)
                 found.append((what, measured, target))

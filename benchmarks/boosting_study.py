@@ -28,9 +28,9 @@ from apmax.data import k_fold, split_stratified
 from apmax.integrations.lightgbm import APObjective
 from apmax.metrics import average_precision
 from apmax.reproduce.results import append_line, read_lines
+from benchmarks.committees.tables.problems import read_table
 from benchmarks.markdown import markdown_table
 from benchmarks.origin import benchmark_commit
-from benchmarks.tabular.tables import read_table
 
 TABLES = (
     "letter",

@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("rdkit")
 pytest.importorskip("lightgbm")
 
-from benchmarks.molecular.page import MOLECULE_PAGE as PAGE
-from benchmarks.problem_report import ProblemPage, compare_on_problem, write_problem_report
-from benchmarks.ranks import read_ranks, resampled_means, save_ranks
-from benchmarks.tabular.report import table_means
+from benchmarks.committees.molecules.page import MOLECULE_PAGE as PAGE
+from benchmarks.committees.problem_report import ProblemPage, compare_on_problem, write_problem_report
+from benchmarks.committees.ranks import read_ranks, resampled_means, save_ranks
+from benchmarks.committees.report import table_means
 
 from apmax.metrics import average_precision
 from apmax.metrics.paired import compare

@@ -10,7 +10,7 @@ import torch
 pytest.importorskip("rdkit")
 pytest.importorskip("torch_geometric")
 
-from benchmarks.pyg_networks import PlainMLMPNN, PygGINE, PygMPNN, graph_list
+from benchmarks.speed.pyg_networks import PlainMLMPNN, PygGINE, PygMPNN, graph_list
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 

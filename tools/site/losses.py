@@ -28,12 +28,12 @@ def cost_table(key: str) -> str:
     table = json.loads(COSTS.read_text(encoding="utf-8"))
     rows = [row for row in table["rows"] if row["loss"] == key]
     if not rows:
-        raise ValueError(f"{COSTS} has no row of the loss {key!r}; run: python -m benchmarks.loss_costs")
+        raise ValueError(f"{COSTS} has no row of the loss {key!r}; run: python -m benchmarks.speed.loss_costs")
     lines = ["| batch | time of a step / `BCEWithLogitsLoss` | extra memory |", "|---|---:|---:|"]
     for row in rows:
         size = f"{row['positives']:,} positives in {row['examples']:,}"
         lines.append(f"| {size} | {float(format(row['time'], '.2g')):,g} | {_memory(row['mebibytes'])} |")
-    source = f"torch {table['torch']}, one thread: `python -m benchmarks.loss_costs`"
+    source = f"torch {table['torch']}, one thread: `python -m benchmarks.speed.loss_costs`"
     return "\n".join(lines) + f"\n\nForward and backward pass with checks, measured in one run ({source})."
 
 

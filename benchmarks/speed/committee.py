@@ -1,7 +1,7 @@
 """Cost of committees: fit, predict and memory against LightGBM as installed, on the same table and cores, one run.
 
 Every measurement has a process of its own, in which LightGBM and the committee take turns; `python -m
-benchmarks.committee ROWS COLUMNS EFFORT` is one of them and prints JSON.
+benchmarks.speed.committee ROWS COLUMNS EFFORT` is one of them and prints JSON.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def shortest(times: Sequence[Timed]) -> tuple[float, float]:
 def measured_apart(rows: int, columns: int, effort: str) -> dict[str, float]:
     """Return `measure` of a new process, whose memory is its own and whose threads are those of the machine."""
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    command = [sys.executable, "-m", "benchmarks.committee", str(rows), str(columns), effort]
+    command = [sys.executable, "-m", "benchmarks.speed.committee", str(rows), str(columns), effort]
     output = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout
     found: dict[str, float] = json.loads(output)
     return found

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.imaging.problems import PROBLEMS
-from benchmarks.problem_report import ProblemPage
+from benchmarks.committees.images.problems import PROBLEMS
+from benchmarks.committees.problem_report import ProblemPage
 
 IMAGE_PAGE = ProblemPage(
     "images",

@@ -15,7 +15,7 @@ from apmax.committee.crossfit import make_folds, stopping_split
 from apmax.committee.members import FoldData
 from apmax.data.archives import npz_content, read_npz
 from apmax.folders import write_atomic
-from benchmarks.tabular.tables import TableSplit
+from benchmarks.committees.tables.problems import TableSplit
 
 _Array = NDArray[np.float64]
 FOLDS = 5

@@ -81,7 +81,7 @@ def peer_ratios() -> list[Row]:
     from torch_geometric.loader import DataLoader as PygLoader
 
     from apmax.models.graphs import GINE, MPNN
-    from benchmarks.pyg_networks import PygGINE, PygMPNN, graph_list
+    from benchmarks.speed.pyg_networks import PygGINE, PygMPNN, graph_list
 
     data = dataset(1024)
     graphs = graph_list(data)
@@ -110,7 +110,7 @@ def peer_ratios() -> list[Row]:
 def multilevel_ratios() -> list[Row]:
     """Return an epoch of ML-MPNN over one of the same network in plain torch, and over one of GINE."""
     from apmax.models.graphs import GINE, MLMPNN
-    from benchmarks.pyg_networks import PlainMLMPNN
+    from benchmarks.speed.pyg_networks import PlainMLMPNN
 
     data = dataset(1024, levels=True)
     jobs = (

@@ -1,6 +1,6 @@
 """The exact objective, value and gradient: time against a sort of the same scores, memory against the scores.
 
-`python -m benchmarks.exact docs/images/exact_scaling.png` draws the time against the number of scores.
+`python -m benchmarks.speed.exact docs/images/exact_scaling.png` draws the time against the number of scores.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def memory_growth(rows: int) -> float:
 
 def memory_in_a_fresh_process(rows: int) -> float:
     """Return `memory_growth`, measured in a process without an earlier peak."""
-    code = f"import torch; torch.set_num_threads(1); from benchmarks.exact import *; print(memory_growth({rows}))"
-    root = Path(__file__).resolve().parent.parent
+    code = f"import torch; torch.set_num_threads(1); from benchmarks.speed.exact import *; print(memory_growth({rows}))"
+    root = Path(__file__).resolve().parents[2]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, check=True, capture_output=True, text=True)
     return float(done.stdout)
 

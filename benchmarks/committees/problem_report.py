@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from apmax.metrics.paired import compare
+from benchmarks.committees.ranks import Ranks, read_ranks, resampled_means
+from benchmarks.committees.report import ap_table, cost_table, difference_table, sources, table_means
 from benchmarks.markdown import markdown_table
-from benchmarks.ranks import Ranks, read_ranks, resampled_means
-from benchmarks.tabular.report import ap_table, cost_table, difference_table, sources, table_means
 
 _Line = Mapping[str, Any]
 # Fewer problems have no interval.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,11 +12,12 @@ from references import average_precision as reference_ap
 
 pytest.importorskip("lightgbm")
 
-from benchmarks.tabular import runner
-from benchmarks.tabular.crossfits import MemberScores, keep_positives
-from benchmarks.tabular.methods import Scored
-from benchmarks.tabular.report import compare_tables, table_means, write_report
-from benchmarks.tabular.tables import (
+from benchmarks.committees import runner
+from benchmarks.committees.methods import Scored
+from benchmarks.committees.report import compare_tables, table_means, write_report
+from benchmarks.committees.tables.crossfits import MemberScores, keep_positives
+from benchmarks.committees.tables.methods import TABLE_SUITE
+from benchmarks.committees.tables.problems import (
     DEVELOPMENT,
     HELD_BACK,
     MOST_POSITIVES,
@@ -91,62 +93,64 @@ class TestRunner:
         return runner.RunOptions(["thyroid"], [0, 1], methods, tmp_path / "lines.jsonl")
 
     @pytest.fixture
-    def fitted(self, monkeypatch):
-        """Replace all fits by the first column, and return the list of (method, limit) that were called."""
-        calls = []
+    def calls(self):
+        """The list of (method, seed, limit) that were fitted."""
+        return []
+
+    @pytest.fixture
+    def suite(self, calls):
+        """The suite of tables, with the first column as the scores of every method."""
 
         def fit(split: TableSplit, method: str, seed: int, limit: float | None, autogluon: str | None) -> Scored:
             calls.append((method, seed, limit))
             members = {"gbdt": (split.test[:, 1], {"weight": 1.0})} if method == "standard" else {}
             return Scored(split.test[:, 0], {"note": 1}, members)
 
-        monkeypatch.setattr(runner, "_fit", fit)
-        return calls
+        return replace(TABLE_SUITE, fit=fit)
 
-    def test_lines_hold_metrics_and_finished_ones_are_skipped(self, tmp_path, data, fitted):
+    def test_lines_hold_metrics_and_finished_ones_are_skipped(self, tmp_path, data, suite, calls):
         options = self.options(tmp_path)
-        runner.run(options)
+        runner.run(options, suite)
         lines = read_lines(options.path)
-        assert len(fitted) == 6
+        assert len(calls) == 6
         assert len(lines) == 8, "three methods and one member of two resplits"
         split = load_table_split("thyroid", 0)
         first = next(line for line in lines if line["method"] == "lightgbm")
         assert first["ap"] == pytest.approx(reference_ap(split.test[:, 0], split.test_labels))
         assert first["test_positives"] == split.test_labels.sum()
         assert {"seconds", "cpu_seconds", "auroc", "versions", "commit"} <= set(first)
-        runner.run(options)
-        assert len(fitted) == 6
+        runner.run(options, suite)
+        assert len(calls) == 6
 
-    def test_methods_of_equal_time_get_what_standard_took_on_the_same_split(self, tmp_path, data, fitted):
+    def test_methods_of_equal_time_get_what_standard_took_on_the_same_split(self, tmp_path, data, suite, calls):
         options = self.options(tmp_path)
-        runner.run(options)
+        runner.run(options, suite)
         took = {line["resplit"]: line["seconds"] for line in read_lines(options.path) if line["method"] == "standard"}
-        assert {(seed, limit) for method, seed, limit in fitted if method == "lightgbm_tuned"} == set(took.items())
+        assert {(seed, limit) for method, seed, limit in calls if method == "lightgbm_tuned"} == set(took.items())
         with pytest.raises(SystemExit, match="as long as standard"):
-            runner.run(runner.RunOptions(["thyroid"], [0], ["lightgbm_tuned"], tmp_path / "other.jsonl"))
+            runner.run(runner.RunOptions(["thyroid"], [0], ["lightgbm_tuned"], tmp_path / "other.jsonl"), suite)
 
-    def test_a_method_that_fails_leaves_its_error_and_the_others_run(self, tmp_path, data, monkeypatch):
+    def test_a_method_that_fails_leaves_its_error_and_the_others_run(self, tmp_path, data):
         def fit(split: TableSplit, method: str, *rest: object) -> Scored:
             if method == "lightgbm":
                 raise RuntimeError("too little time")
             return Scored(split.test[:, 0])
 
-        monkeypatch.setattr(runner, "_fit", fit)
         options = self.options(tmp_path, ("lightgbm", "extra_trees"))
-        runner.run(options)
+        runner.run(options, replace(TABLE_SUITE, fit=fit))
         lines = read_lines(options.path)
         assert [("error" in line, line["method"]) for line in lines[:2]] == [(True, "lightgbm"), (False, "extra_trees")]
         assert "lightgbm" not in table_means(lines)
         page = write_report("Title", [*lines, {**lines[1], "resplit": 2}], ["thyroid"])
         assert "Failed, and left out: lightgbm on thyroid, resplit 0; lightgbm on thyroid, resplit 1." in page
 
-    def test_a_line_that_was_cut_off_is_run_again(self, tmp_path, data, fitted):
+    def test_a_line_that_was_cut_off_is_run_again(self, tmp_path, data, suite, calls):
         options = self.options(tmp_path, ("lightgbm",))
-        runner.run(options)
+        runner.run(options, suite)
         whole = options.path.read_text()
         options.path.write_text(whole[:-20])
-        runner.run(options)
-        assert [call[:2] for call in fitted] == [("lightgbm", 0), ("lightgbm", 1), ("lightgbm", 1)]
+        runner.run(options, suite)
+        assert [call[:2] for call in calls] == [("lightgbm", 0), ("lightgbm", 1), ("lightgbm", 1)]
         again = [json.loads(line) for line in options.path.read_text().splitlines()]
         assert [line["resplit"] for line in again] == [0, 1]
 

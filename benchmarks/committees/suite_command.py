@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from apmax.reproduce.results import read_lines
-from benchmarks.problem_report import ProblemPage, write_problem_report
-from benchmarks.ranks import save_ranks
-from benchmarks.tabular.methods import use_cores
-from benchmarks.tabular.runner import RunOptions, Suite, run
+from benchmarks.committees.methods import use_cores
+from benchmarks.committees.problem_report import ProblemPage, write_problem_report
+from benchmarks.committees.ranks import save_ranks
+from benchmarks.committees.runner import RunOptions, Suite, run
 
 
 def run_suite_command(description: str | None, suite: Suite, page: ProblemPage) -> None:

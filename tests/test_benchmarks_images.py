@@ -13,13 +13,13 @@ import torch
 pytest.importorskip("PIL")
 pytest.importorskip("lightgbm")
 
-from benchmarks.imaging import problems
-from benchmarks.imaging.methods import IMAGE_SUITE, LOGISTIC, NETWORKS
-from benchmarks.imaging.page import IMAGE_PAGE
-from benchmarks.imaging.problems import ImageSplit, load_image_split
-from benchmarks.ranks import read_ranks
-from benchmarks.suite_command import run_suite_command
-from benchmarks.tabular.runner import Suite
+from benchmarks.committees.images import problems
+from benchmarks.committees.images.methods import IMAGE_SUITE, LOGISTIC, NETWORKS
+from benchmarks.committees.images.page import IMAGE_PAGE
+from benchmarks.committees.images.problems import ImageSplit, load_image_split
+from benchmarks.committees.ranks import read_ranks
+from benchmarks.committees.runner import Suite
+from benchmarks.committees.suite_command import run_suite_command
 
 from apmax.data.images.cifar import AUTHORS_FILE
 from apmax.data.images.sets import HAM10000_FILE

@@ -30,7 +30,6 @@ DEVELOPMENT = (
 """Tables by which settings may be chosen."""
 HELD_BACK = ("campaign", "donors", "InternetAds", "mnist", "landsat", "Cardiotocography", "magic.gamma", "SpamBase")
 """Tables that are run once, with settings that are final, and choose nothing."""
-RESPLITS = (0, 1, 2)
 TEST_SHARE = 0.4
 MOST_POSITIVES = 0.02
 MOST_ROWS = 20_000

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from apmax.data import k_fold
 from apmax.metrics import average_precision
-from benchmarks.imaging.problems import ImageSplit, load_image_split
-from benchmarks.tabular.methods import EFFORTS, Scored, train_rows_by_command
-from benchmarks.tabular.runner import Suite
+from benchmarks.committees.images.problems import ImageSplit, load_image_split
+from benchmarks.committees.methods import EFFORTS, Scored, train_rows_by_command
+from benchmarks.committees.runner import Suite
 
 _NARROW = ("--model", "resnet18", "--width", "16")
 NETWORKS: dict[str, tuple[str, ...]] = {"resnet18_narrow": _NARROW, "resnet18_narrow_ce": (*_NARROW, "--loss", "ce")}

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.molecular.problems import MoleculeSplit, load_molecule_split
-from benchmarks.tabular.methods import EFFORTS, Scored, cores, run_command, train_rows_by_command
-from benchmarks.tabular.runner import Suite
+from benchmarks.committees.methods import EFFORTS, Scored, cores, run_command, train_rows_by_command
+from benchmarks.committees.molecules.problems import MoleculeSplit, load_molecule_split
+from benchmarks.committees.runner import Suite
 
 NETWORKS = {"gine_ce": ["--loss", "ce"], "gine_recipe": [], "gine_ce_mined": ["--loss", "ce_mined"]}
 """One graph network of `apmax train --model gine`, by method; its recipe (AP after cross-entropy) is the default."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.molecular.problems import PROBLEMS
-from benchmarks.problem_report import ProblemPage
+from benchmarks.committees.molecules.problems import PROBLEMS
+from benchmarks.committees.problem_report import ProblemPage
 
 MOLECULE_PAGE = ProblemPage(
     "molecules",

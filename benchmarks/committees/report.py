@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from apmax.validation import plural
 from benchmarks.markdown import markdown_table
-from benchmarks.tabular.tables import RESPLITS
 
 _Line = Mapping[str, Any]
 _RESAMPLES = 10_000
+RESPLITS = (0, 1, 2)
+"""Numbers of the resplits, where a report is not given others."""
 COMPARED = ("lightgbm", "lightgbm_tuned", "autogluon", "autogluon_best")
 """Methods that the committee is compared with."""
 

@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("rdkit")
 pytest.importorskip("lightgbm")
 
-from benchmarks.molecular import problems
-from benchmarks.molecular.methods import MOLECULE_SUITE
-from benchmarks.molecular.problems import PROBLEMS, load_molecule_split
+from benchmarks.committees.molecules import problems
+from benchmarks.committees.molecules.methods import MOLECULE_SUITE
+from benchmarks.committees.molecules.problems import PROBLEMS, load_molecule_split
 
 from apmax.data.molecules import scaffolds
 from small_files import ARMS, CORES

@@ -24,11 +24,11 @@ from apmax.data import k_fold
 from apmax.metrics import average_precision
 from apmax.reproduce.results import append_line, read_lines
 from apmax.train import table_recipe
+from benchmarks.committees.report import bootstrap_means
+from benchmarks.committees.tables.crossfits import MemberScores, cached_scores, cross_fit, keep_positives
+from benchmarks.committees.tables.problems import TableSplit, load_table_split
 from benchmarks.markdown import markdown_table
 from benchmarks.origin import benchmark_commit
-from benchmarks.tabular.crossfits import MemberScores, cached_scores, cross_fit, keep_positives
-from benchmarks.tabular.report import bootstrap_means
-from benchmarks.tabular.tables import TableSplit, load_table_split
 
 _Array = NDArray[np.float64]
 POSITIVES = (10, 30, 100, None)

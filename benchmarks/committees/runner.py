@@ -15,23 +15,10 @@ from typing import Any
 
 from apmax.metrics import auprc, auroc, average_precision
 from apmax.reproduce.results import append_line, read_lines
+from benchmarks.committees.methods import Scored, cores, cpu_seconds
 from benchmarks.origin import benchmark_commit
-from benchmarks.tabular.methods import (
-    BASELINES,
-    EFFORTS,
-    SAME_TIME,
-    Scored,
-    cores,
-    cpu_seconds,
-    fit_autogluon,
-    train_by_command,
-    tune_lightgbm,
-)
-from benchmarks.tabular.tables import TableSplit, load_table_split
 
-METHODS = (*EFFORTS, *BASELINES, *SAME_TIME)
-"""Methods in the order in which they run on a split: those of equal time one after the other."""
-PACKAGES = ("lightgbm", "scikit-learn", "numpy", "torch", "optuna")
+PACKAGES = ("lightgbm", "scikit-learn", "numpy", "torch")
 
 
 @dataclass(frozen=True)
@@ -55,17 +42,21 @@ Fit = Callable[[Any, str, int, float | None, str | None], Scored]
 
 @dataclass(frozen=True)
 class Suite:
-    """Methods in the order in which they run, the splits by name and number, how a method is fitted, and packages."""
+    """Methods in the order in which they run, the splits by name and number, and how a method is fitted.
+
+    `packages` are those whose versions are recorded; methods of `same_time` get the wall-clock time that `standard`
+    took on the same split.
+    """
 
     methods: Sequence[str]
     load: Callable[[str, int], Any]
     fit: Fit
     packages: Sequence[str] = PACKAGES
+    same_time: Sequence[str] = ()
 
 
-def run(options: RunOptions, suite: Suite | None = None) -> None:
-    """Run what is not in the file yet, of tables if no other suite is given."""
-    suite = Suite(METHODS, load_table_split, _fit) if suite is None else suite
+def run(options: RunOptions, suite: Suite) -> None:
+    """Run what is not in the file yet."""
     lines = read_lines(options.path)
     common = {
         "cores": cores(),
@@ -81,8 +72,8 @@ def run(options: RunOptions, suite: Suite | None = None) -> None:
             split = suite.load(table, resplit)
             place = {"table": table, "resplit": resplit} | split_facts(split)
             for method in missing:
-                limit = own["standard"]["seconds"] if method in SAME_TIME and "standard" in own else None
-                if method in SAME_TIME and limit is None:
+                limit = own["standard"]["seconds"] if method in suite.same_time and "standard" in own else None
+                if method in suite.same_time and limit is None:
                     raise SystemExit(f"{method} runs as long as standard, which {table} has no line of")
                 for line, scores in measure(split, method, resplit, limit, options.autogluon, suite.fit):
                     if options.keep is not None and scores is not None:
@@ -121,19 +112,6 @@ def measure(
             **{key: round(value, 6) if isinstance(value, float) else value for key, value in facts.items()},
         }
         yield line, scores
-
-
-def _fit(split: TableSplit, method: str, seed: int, limit: float | None, autogluon: str | None) -> Scored:
-    if method in EFFORTS:
-        return train_by_command(split, method, seed)
-    if method in BASELINES:
-        return BASELINES[method](split, seed)
-    assert limit is not None, "checked by the caller"
-    if method == "lightgbm_tuned":
-        return tune_lightgbm(split, seed, limit)
-    if autogluon is None:
-        raise SystemExit("--autogluon must name the Python of an environment that has autogluon.tabular")
-    return fit_autogluon(split, autogluon, limit, "best_quality" if method == "autogluon_best" else None)
 
 
 def split_facts(split: Any) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Cost of a training step of every loss over one of cross-entropy: the tables on the pages of losses.
 
-`python -m benchmarks.loss_costs` measures, single thread, and writes results/losses/costs.json, which the documentation
-site shows.
+`python -m benchmarks.speed.loss_costs` measures, single thread, and writes results/losses/costs.json, which the
+documentation site shows.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import torch
 
 from apmax.folders import write_atomic
 from apmax.losses import LOSSES
-from benchmarks.loss import MEGABYTE, Batch, LiveBytes
+from benchmarks.speed.loss import MEGABYTE, Batch, LiveBytes
 from benchmarks.timing import best_times, threads
 
-COSTS = Path(__file__).parents[1] / "results" / "losses" / "costs.json"
+COSTS = Path(__file__).parents[2] / "results" / "losses" / "costs.json"
 SIZES = ((4, 64), (64, 1024), (2048, 32768))
 
 

@@ -1,0 +1,1 @@
+"""Committees of tables against other methods, and the studies that chose their settings."""

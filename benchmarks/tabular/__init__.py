@@ -1,1 +1,0 @@
-"""Evidence for committees on tables: runner, studies and report."""
