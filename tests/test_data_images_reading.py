@@ -179,19 +179,6 @@ def test_concurrent_writers_leave_one_whole_cache(tmp_path):
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-def test_second_writer_discards_its_own_copy(tmp_path, monkeypatch):
-    files, folder = some_files(tmp_path), tmp_path / "cache"
-
-    def overtaken(write, paths, *, workers):
-        monkeypatch.setattr(decoding, "write_chunks", write_chunks)
-        decode_all(files, 8, cache=folder)
-        return write_chunks(write, paths, workers=workers)
-
-    monkeypatch.setattr(decoding, "write_chunks", overtaken)
-    assert reds(decode_all(files, 8, cache=folder).store) == [0, 10, 20, 30, 40]
-    assert len(list(folder.iterdir())) == 1
-
-
 class Deadly(WriteChunk):
     def __call__(self, part):
         os._exit(1)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from unittest import mock
 
+import filelock
 import numpy as np
 import pytest
 
@@ -104,7 +108,27 @@ def test_concurrent_writers_leave_one_whole_cache(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_second_writer_discards_its_own_copy(tmp_path, monkeypatch):
+def test_callers_that_want_the_same_molecules_at_once_read_them_once(tmp_path, monkeypatch):
+    original, calls, begun = building.build_chunks, [], threading.Event()
+
+    def counted(smiles, **options):
+        calls.append(len(smiles))
+        begun.set()
+        time.sleep(0.3)  # the second caller arrives meanwhile
+        return original(smiles, **options)
+
+    monkeypatch.setattr(building, "build_chunks", counted)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(_build, tmp_path)
+        begun.wait()
+        second = pool.submit(_build, tmp_path)
+        assert (first.result(), second.result()) == (120, 120)
+    assert calls == [7 * 20]
+    assert len(list(tmp_path.iterdir())) == 1, "no lock file stays"
+
+
+def test_second_writer_discards_its_own_copy_where_files_cannot_be_locked(tmp_path, monkeypatch):
+    monkeypatch.setattr(filelock.FileLock, "acquire", mock.Mock(side_effect=NotImplementedError))
     original = building.build_chunks
 
     def overtaken(smiles, **options):

@@ -1,4 +1,4 @@
-"""Folders of cached data: written once, whole or not at all, by any number of processes at a time."""
+"""Folders of cached data: written once, whole or not at all, by one of the processes that want the same."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -48,6 +48,8 @@ def cached_folder(
 ) -> tuple[Path, list[UnreadableRow]]:
     """Return the folder `name` of the cache, and the unreadable rows of its content; write it if it is not there.
 
+    A process that finds another one writing the same folder waits for it.
+
     Args:
         name: The folder's name, which depends on all that its content depends on.
         write: Writes the content into a new folder, and returns the unreadable rows.
@@ -57,12 +59,13 @@ def cached_folder(
     """
     folder = cache_folder(name, cache)
     if not folder.exists():
-        with _folder_beside(folder) as beside:
-            found = list(write(beside))
-            (beside / _UNREADABLE).write_text(json.dumps([asdict(item) for item in found]), encoding="utf-8")
-            if lasts is not None and not lasts(found):
-                return _until_exit(beside), found
-            _publish(beside, folder)
+        with _one_writer(folder), _folder_beside(folder) as beside:
+            if not folder.exists():  # another process may have written it meanwhile
+                found = list(write(beside))
+                (beside / _UNREADABLE).write_text(json.dumps([asdict(item) for item in found]), encoding="utf-8")
+                if lasts is not None and not lasts(found):
+                    return _until_exit(beside), found
+                _publish(beside, folder)
     entries = json.loads((folder / _UNREADABLE).read_text(encoding="utf-8"))
     if not entries:
         return folder, []
@@ -72,9 +75,25 @@ def cached_folder(
 
 
 @contextmanager
+def _one_writer(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder of the cache, after any other process has released it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock_file = folder.with_name(f".{folder.name}.lock")
+    lock = extras.load("filelock", "train").FileLock(lock_file)
+    with suppress(NotImplementedError):  # a file system without locks: several may write, and one folder is kept
+        lock.acquire()
+    try:
+        yield
+    finally:
+        # Those that wait have it open, and find the folder; if writing failed, two of them may write, as without locks.
+        with suppress(OSError):
+            lock_file.unlink(missing_ok=True)
+        lock.release()
+
+
+@contextmanager
 def _folder_beside(folder: Path) -> Iterator[Path]:
     """Give a folder to fill beside `folder`, which is deleted at the end unless it was renamed."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         yield beside
