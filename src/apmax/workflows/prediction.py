@@ -103,7 +103,7 @@ def write_predictions(
     if sheet is not None:
         sheet.draw(report.rows - len(report.unreadable_rows), complete=top is None)
     if report.unreadable_rows:
-        write_table(errors, _row_table(report.unreadable_rows))
+        _write_table(errors, _row_table(report.unreadable_rows))
     else:
         errors.unlink(missing_ok=True)
     report.add_time("writing")
@@ -136,14 +136,14 @@ def errors_file(out: Path) -> Path:
     return out.with_name(f"{out.name[: len(stem)]}.errors.csv")
 
 
-def unreadable_table(files: Mapping[str, Sequence[UnreadableRow]]) -> Any:
-    """Return the unreadable rows of several files as a `pyarrow.Table`, with the name of the file."""
+def write_unreadable(folder: Path, files: Mapping[str, Sequence[UnreadableRow]]) -> None:
+    """Write the rows that cannot be read, by the name of their file, to unreadable.csv; nothing without any."""
     parts = [_row_table(rows).add_column(0, "file", pa.array([name] * len(rows))) for name, rows in files.items()]
-    return pa.concat_tables(parts)
+    if parts:
+        _write_table(folder / "unreadable.csv", pa.concat_tables(parts))
 
 
-def write_table(path: Path, table: Any) -> None:
-    """Write a `pyarrow.Table` to a csv, csv.gz or parquet file."""
+def _write_table(path: Path, table: Any) -> None:
     with open_writer(path) as writer:
         writer.write(table)
 

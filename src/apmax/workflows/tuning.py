@@ -239,7 +239,7 @@ def _sampler_seed(seed: int, first: int) -> int:
 def _validation_ap(job: Job, prepared: PreparedData, trial: Any) -> float:
     """Return the validation AP of the chosen model, after reporting that of every epoch to the study."""
     optuna = extras.load("optuna", "tune")
-    model, _ = build_job_network(job, prepared.encoder, prior=prepared.train_positives / prepared.train_rows)
+    model, _ = build_job_network(job, prepared.encoder, prior=prepared.prior)
     for record in epochs(model, prepared.data, dataclasses.replace(job.run, ensemble=1, devices=1)):
         assert record.valid is not None
         trial.report(record.valid.ap, record.stage_number * STEPS_PER_STAGE + record.epoch)

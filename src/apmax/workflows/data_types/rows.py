@@ -143,6 +143,10 @@ class LabelledRows:
         """Number of rows that are positive for any target."""
         return int(any_positive(self.labels).sum())
 
+    def model_inputs(self, encoder: Encoder) -> Any:
+        """Return the dataset of model inputs, made by the encoder where reading has not made it."""
+        return next(encode_rows(encoder, self.table)).dataset if self.dataset is None else self.dataset
+
     def take(self, rows: Any) -> LabelledRows:
         """Return a subset."""
         part = None if self.dataset is None else self.dataset.subset(rows)
