@@ -35,9 +35,9 @@ from apmax.report.pictures import atom_effects, draw_molecule, draw_thumbnail
 from apmax.report.rankings import MOST_SUBGROUPS, headline, score_part, subgroup_table
 from apmax.train import Record
 from apmax.train.records import parse_records
-from apmax.workflows import RowReport, SavedModel, ScoredRows
+from apmax.workflows import SavedModel, ScoredRows
 from apmax.workflows.saved_model import SavedCommittee
-from apmax.workflows.scored_rows import SELECTION_PARTS
+from apmax.workflows.scored_rows import SELECTION_PARTS, unequal_weights
 
 MOST_TARGETS = 12
 TOP_EXAMPLES, MISSED_EXAMPLES = 24, 12
@@ -191,7 +191,7 @@ def _report_target(
     importance = None
     if examples is not None and model.job.data.kind == "table":
         importance = permutation_importance(
-            lambda table: reader.score_table(table, RowReport()).reshape(table.num_rows, -1)[:, number],
+            lambda table: reader.score_table(table).reshape(table.num_rows, -1)[:, number],
             examples.table,
             examples.labels,
             reader.encoder.names,
@@ -223,7 +223,7 @@ def _same_rows(part: ScoredRows, other: ScoredRows) -> bool:
 
 
 def _comparison(name: str, part: ScoredRows, other: ScoredRows) -> str:
-    weight = None if np.ptp(part.sample_weight) == 0 else part.sample_weight
+    weight = unequal_weights(part.sample_weight)
     gain = paired_difference(part.scores, other.scores, part.labels, sample_weight=weight)
     if gain.low > 0:
         conclusion = "this model ranks better"
@@ -318,7 +318,7 @@ def _draw_rows(model: SavedModel, table: Any, number: int) -> tuple[list[str], s
         pa = extras.load("pyarrow", "tables")
 
         def score(texts: list[str]) -> npt.NDArray[Any]:
-            return model.score_table(pa.table({column: texts}), RowReport()).reshape(len(texts), -1)[:, number]
+            return model.score_table(pa.table({column: texts})).reshape(len(texts), -1)[:, number]
 
         effects = atom_effects(smiles, score)
         return [draw_molecule(text, own) for text, own in zip(smiles, effects, strict=True)], _ATOMS_NOTE
