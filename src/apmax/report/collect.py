@@ -19,6 +19,7 @@ from apmax import extras
 from apmax.committee import Leaderboard
 from apmax.committee.leaderboard import CROSS_FITTED, HELD_OUT
 from apmax.data import parsing
+from apmax.data.reading import list_names
 from apmax.metrics import paired_difference
 from apmax.report.content import (
     Contender,
@@ -131,8 +132,8 @@ def _check_columns(by: Sequence[str], scored: Sequence[ScoredRows]) -> None:
         if not tables:
             raise ValueError(f"by: the rows are needed for subgroups of {name!r}: name their file (data=FILE)")
         if not any(name in table.column_names for table in tables):
-            names = ", ".join(map(repr, tables[0].column_names[:12]))
-            raise ValueError(f"by: there is no column {name!r}; the columns are {names}")
+            columns = list_names(tables[0].column_names)
+            raise ValueError(f"by: there is no column {name!r}; the columns are {columns}")
 
 
 def _one_target(part: ScoredRows, target: int) -> ScoredRows:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from apmax.data import Labels, UnreadableRow, any_positive, describe_unreadable, parsing
+from apmax.data.reading import list_names
 from apmax.data.tables import EncodingReport
 from apmax.validation import plural
 
@@ -176,7 +177,7 @@ def column_texts(table: Any, column: str, argument: str) -> list[str]:
         ValueError: There is no such column.
     """
     if column not in table.column_names:
-        names = ", ".join(map(repr, table.column_names[:12]))
+        names = list_names(table.column_names)
         raise ValueError(f"{argument}: there is no column {column!r}; the columns are {names}")
     try:
         return parsing.cells(table.column(column))
