@@ -65,7 +65,7 @@ class RowReport(EncodingReport):
             )
         self.unreadable_rows += rows
 
-    def lines(self, *, most: int = 3) -> list[str]:
+    def lines(self) -> list[str]:
         """Return one line for each anomaly.
 
         >>> RowReport(rows=9, unreadable_rows=[UnreadableRow(4, "C(C", "extra open parentheses")]).lines()
@@ -73,7 +73,7 @@ class RowReport(EncodingReport):
         """
         lines = super().lines()
         if self.unreadable_rows:
-            lines.append(describe_unreadable(self.unreadable_rows, self.rows, most=most))
+            lines.append(describe_unreadable(self.unreadable_rows, self.rows, most=3))
         if self.reduced:
             lines.append(f"{self.reduced:,} of {self.rows:,} molecules have several fragments: the largest is scored")
         return lines
