@@ -46,6 +46,7 @@ from apmax.reproduce.pages.text import (
     missing_runs,
     overall_variant_findings,
     paper_findings,
+    range_text,
 )
 from apmax.reproduce.paper import paper_experiment
 from apmax.reproduce.plan import ResultLines
@@ -355,16 +356,15 @@ def _cell_part(summary: ItemSummary, cell: GridCell, *, folded: bool) -> str:
 def _run_description(summary: ItemSummary) -> str:
     """Return the numbers of runs and epochs, the budget, the time, the commits and the command."""
     done, total = summary.counts
-    epochs = sorted({line["epochs"] for line in summary.lines if "epochs" in line})
+    epochs = [line["epochs"] for line in summary.lines if "epochs" in line]
     seconds = sum(line.get("seconds", 0) for line in summary.lines)
     commits = list(dict.fromkeys(line.get("commit", line.get("version", "?")) for line in summary.lines))
     text = f"Run: {done} of {total} runs, {budget_text(summary)}"
     if epochs:
-        length = f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
         text += (
-            f"; {length} epochs each, not counting a shared first stage; {_duration(seconds)} of wall-clock time in "
+            f"; {range_text(epochs)} epochs each, not counting a shared first stage; {_duration(seconds)} of "
+            "wall-clock time in total, pauses included"
         )
-        text += "total, pauses included"
     if commits:
         text += f"; commit{'s' * (len(commits) > 1)} {', '.join(commits)}"
     option = "" if summary.has_default_budget else f" --budget {summary.budget}"

@@ -17,6 +17,7 @@ from apmax.reproduce.pages.summary import (
     mean_curve,
     objective_correlations,
 )
+from apmax.reproduce.pages.text import range_text
 from apmax.validation import plural
 
 # The palette of Okabe and Ito, which is safe for colour-blind readers.
@@ -244,8 +245,8 @@ def _draw_consistency(axes: Any, summary: ItemSummary, cell: GridCell, histories
     right.spines["right"].set_visible(True)
     axes.set(xlabel="iteration")
     values = objective_correlations(histories, entry)
-    text = "rank correlation " + " to ".join(dict.fromkeys(f"{end(values):.2f}" for end in (min, max)))
-    axes.set_title(f"{summary.cell_label(cell)}\n{text}, {plural(len(values), 'run')}", loc="left")
+    text = f"rank correlation {range_text(values, '.2f')}, {plural(len(values), 'run')}"
+    axes.set_title(f"{summary.cell_label(cell)}\n{text}", loc="left")
 
 
 def _draw_precision_recall(axes: Any, summary: ItemSummary, cell: GridCell, _: Histories) -> None:
