@@ -78,8 +78,7 @@ def summarise_results(lines: ResultLines, items: Sequence[str] | None = None) ->
     summaries = []
     shown: set[tuple[str, str, str, str]] = set()
     for item in (grid.items[name] for name in items or grid.items):
-        fewer = 0
-        for budget, count in grid.budgets.items():
+        for budget, fewer in zip(grid.budgets, [0, *grid.budgets.values()], strict=False):
             cells, rows = grid.cells(item), item.rows
             if fewer:
                 # A larger budget has only the cells and methods of which more configurations than those of the
@@ -93,13 +92,11 @@ def summarise_results(lines: ResultLines, items: Sequence[str] | None = None) ->
                 cells = [cell for cell in cells if any(key[:2] == cell for key in own)]
                 rows = tuple(row for row in rows if row == rows[0] or any(key[2] == row for key in own))
                 if all((budget, *key) in shown for key in own):
-                    fewer = count
                     continue
             summary = summarise_item(grid, item, lines, cells=cells, rows=rows, budget=budget)
             if any(entry.done and (not fewer or entry.choices > fewer) for entry in summary.entries.values()):
                 summaries.append(summary)
                 shown |= {(budget, *key) for key in summary.entries}
-            fewer = count
     return summaries
 
 
