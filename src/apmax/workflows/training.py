@@ -108,16 +108,7 @@ def _train(
     check_model(plan)
     prepared = prepare_data(plan.data, seed=plan.seed)
     job = plan.resolve(prepared.config, rows=prepared.train_rows, positives=prepared.train_positives)
-    network, facts = build_job_network(job, prepared.encoder, prior=prepared.prior)
-    chosen = [f"{name} {value}" for name, value in job.model.options.items() if name not in plan.model.options]
-    if chosen:
-        several = "" if job.run.ensemble == 1 else f", mean of {job.run.ensemble}"
-        facts = [f"{job.model.name} with {', '.join(chosen)}{several}, chosen by the data", *facts]
-    parameters = sum(each.numel() for each in network.parameters())
-    if parameters * job.run.ensemble > LARGEST_NETWORK:
-        raise ValueError(
-            f"ensemble: {job.run.ensemble:,} models of {parameters:,} parameters have more than {LARGEST_NETWORK:,}"
-        )
+    network, facts = _planned_network(plan, job, prepared)
     if before is not None:
         _check_same_job(folder, before, job)
     folds = ensemble_folds(prepared, job.run.ensemble, seed=job.run.seed)
@@ -157,6 +148,25 @@ def _train(
         files = (*JOB_FILES, CALIBRATION_FILE, *weight_files(job), *(each.file for each in evaluated.scored))
         write_manifest(folder, files, kind=MODEL_KIND)
     return evaluated
+
+
+def _planned_network(plan: JobPlan, job: Job, prepared: PreparedData) -> tuple[nn.Module, list[str]]:
+    """Return a job's new network, and lines about what the data and pretrained weights decide of it.
+
+    Raises:
+        ValueError: As `build_job_network`, or an ensemble of too many parameters.
+    """
+    network, facts = build_job_network(job, prepared.encoder, prior=prepared.prior)
+    parameters = sum(each.numel() for each in network.parameters())
+    if parameters * job.run.ensemble > LARGEST_NETWORK:
+        raise ValueError(
+            f"ensemble: {job.run.ensemble:,} models of {parameters:,} parameters have more than {LARGEST_NETWORK:,}"
+        )
+    chosen = [f"{name} {value}" for name, value in job.model.options.items() if name not in plan.model.options]
+    if not chosen:
+        return network, facts
+    several = "" if job.run.ensemble == 1 else f", mean of {job.run.ensemble}"
+    return network, [f"{job.model.name} with {', '.join(chosen)}{several}, chosen by the data", *facts]
 
 
 def _read_started_job(started: Manifest) -> Job | None:
