@@ -12,16 +12,6 @@ from apmax.reproduce.pages import figures, has_figure
 from apmax.reproduce.pages.summary import rank_correlation
 from small_experiments import TINY_CELL, epoch_values, result_lines, summarise
 
-mpl.use("Agg")
-
-
-@pytest.fixture(autouse=True)
-def _closed_figures():
-    yield
-    import matplotlib.pyplot as plt
-
-    plt.close("all")
-
 
 def words(figure) -> str:
     """Return all texts of a figure."""
