@@ -17,19 +17,13 @@ from commands import SHORT, run
 from small_files import client_rows, read_csv, write_csv
 
 
+def train(folder, *options):
+    """Train on the clients of a folder and return the exit code."""
+    return run("train", folder / "train.csv", "--target", "bought", *options)
+
+
 def test_train_prints_validation_and_test_metrics(client_folder, tmp_path, capsys):
-    command = [
-        "train",
-        client_folder / "train.csv",
-        "--target",
-        "bought",
-        "--test",
-        client_folder / "test.csv",
-        *SHORT,
-        "--out",
-        tmp_path / "r",
-    ]
-    assert run(*command) == 0
+    assert train(client_folder, "--test", client_folder / "test.csv", *SHORT, "--out", tmp_path / "r") == 0
     shown = capsys.readouterr().out
     results = json.loads((tmp_path / "r" / "results.json").read_text())
     for part in ("valid", "test"):
@@ -146,19 +140,10 @@ def test_run_file_repeats_the_training_bit_for_bit(client_folder, tmp_path):
 
 
 def test_resumed_training_ends_like_an_uninterrupted_one(client_folder, tmp_path):
-    common = [
-        "train",
-        client_folder / "train.csv",
-        "--target",
-        "bought",
-        "--loss",
-        "ce",
-        "--test",
-        client_folder / "test.csv",
-    ]
-    assert run(*common, "--epochs", "2", "--out", tmp_path / "a") == 0
-    assert run(*common, "--epochs", "4", "--out", tmp_path / "a", "--resume") == 0
-    assert run(*common, "--epochs", "4", "--out", tmp_path / "b") == 0
+    common = ["--loss", "ce", "--test", client_folder / "test.csv"]
+    assert train(client_folder, *common, "--epochs", "2", "--out", tmp_path / "a") == 0
+    assert train(client_folder, *common, "--epochs", "4", "--out", tmp_path / "a", "--resume") == 0
+    assert train(client_folder, *common, "--epochs", "4", "--out", tmp_path / "b") == 0
     for name in ("results.json", "run.toml", "encoder.json"):
         assert (tmp_path / "a" / name).read_text() == (tmp_path / "b" / name).read_text()
     epochs = [json.loads(line)["epoch"] for line in (tmp_path / "a" / "records.jsonl").read_text().splitlines()]
@@ -166,80 +151,39 @@ def test_resumed_training_ends_like_an_uninterrupted_one(client_folder, tmp_path
 
 
 def test_refused_resuming_changes_nothing(client_folder, tmp_path, capsys):
-    common = [
-        "train",
-        client_folder / "train.csv",
-        "--target",
-        "bought",
-        "--loss",
-        "ce",
-        "--epochs",
-        "2",
-        "--out",
-        tmp_path / "a",
-    ]
-    assert run(*common) == 0
+    common = ["--loss", "ce", "--epochs", "2", "--out", tmp_path / "a"]
+    assert train(client_folder, *common) == 0
     before = {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
-    assert run(*common, "--lr", "0.5", "--resume") == 1
+    assert train(client_folder, *common, "--lr", "0.5", "--resume") == 1
     assert "differs from the checkpoint" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()} == before
 
 
 def test_resuming_with_another_model_is_refused(client_folder, tmp_path, capsys):
-    common = [
-        "train",
-        client_folder / "train.csv",
-        "--target",
-        "bought",
-        "--loss",
-        "ce",
-        "--epochs",
-        "2",
-        "--out",
-        tmp_path / "a",
-    ]
-    assert run(*common) == 0
-    assert run(*common, "--model", "linear", "--resume") == 1
+    common = ["--loss", "ce", "--epochs", "2", "--out", tmp_path / "a"]
+    assert train(client_folder, *common) == 0
+    assert train(client_folder, *common, "--model", "linear", "--resume") == 1
     assert "model was" in capsys.readouterr().err
 
 
 def test_resume_in_an_empty_folder_starts_a_training(client_folder, tmp_path):
-    command = [
-        "train",
-        client_folder / "train.csv",
-        "--target",
-        "bought",
-        *SHORT,
-        "--resume",
-        "--out",
-        tmp_path / "new",
-    ]
-    assert run(*command) == 0
+    assert train(client_folder, *SHORT, "--resume", "--out", tmp_path / "new") == 0
     assert (tmp_path / "new" / "model.pt").exists()
 
 
 def test_folder_that_is_not_empty_is_refused_and_unchanged(client_folder, tmp_path, capsys):
     (tmp_path / "thesis.txt").write_text("dear")
-    assert run("train", client_folder / "train.csv", "--target", "bought", "--out", tmp_path) == 1
+    assert train(client_folder, "--out", tmp_path) == 1
     assert "is not empty" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_options_reach_the_run(client_folder, tmp_path):
-    command = [
-        "train",
-        client_folder / "train.csv",
-        "--target",
-        "bought",
-        "--set",
-        "stages.0.epochs=1",
-        "--loss",
-        "focal",
-    ]
-    command += ["--epochs", 2, "--batch-size", 32, "--num-pos", 3, "--lr", 0.003, "--seed", 5, "--model", "linear"]
+    command = ["--set", "stages.0.epochs=1", "--loss", "focal", "--epochs", 2, "--batch-size", 32, "--num-pos", 3]
+    command += ["--lr", 0.003, "--seed", 5, "--model", "linear"]
     command += ["--set", "stages.1.options.focal.focusing=1.5", "--set", "stages.1.momentum=0.5", "--group", "city"]
     command += ["--column", "age=category", "--share", 0.4, "--out", tmp_path / "r"]
-    assert run(*command) == 0
+    assert train(client_folder, *command) == 0
     from apmax.workflows import load_model
 
     job = load_model(tmp_path / "r").job
@@ -257,19 +201,7 @@ def test_options_reach_the_run(client_folder, tmp_path):
 
 
 def test_ensemble_scores_are_the_mean_of_its_members(client_folder, tmp_path):
-    command = [
-        "train",
-        client_folder / "train.csv",
-        "--target",
-        "bought",
-        *SHORT,
-        "--ensemble",
-        2,
-        "--quiet",
-        "--out",
-        tmp_path / "r",
-    ]
-    assert run(*command) == 0
+    assert train(client_folder, *SHORT, "--ensemble", 2, "--quiet", "--out", tmp_path / "r") == 0
     from apmax.workflows import load_model
 
     model, file = load_model(tmp_path / "r"), client_folder / "test.csv"
@@ -346,10 +278,9 @@ def test_unfinished_training_is_refused_with_a_hint_to_resume(client_folder, tmp
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    data = [client_folder / "train.csv", "--target", "bought", *SHORT]
     with monkeypatch.context() as patch:
         patch.setattr("apmax.workflows.training.fit", stop)
-        assert run("train", *data, "--out", tmp_path / "r") == 130
+        assert train(client_folder, *SHORT, "--out", tmp_path / "r") == 130
     assert run("predict", tmp_path / "r", client_folder / "test.csv", "--out", tmp_path / "o.csv") == 1
     assert "is not finished" in capsys.readouterr().err
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -12,20 +14,18 @@ from apmax.reproduce.pages import figures, has_figure
 from apmax.reproduce.pages.summary import rank_correlation
 from small_experiments import TINY_CELL, epoch_values, result_lines, summarise
 
-mpl.use("Agg")
-
-
-@pytest.fixture(autouse=True)
-def _closed_figures():
-    yield
-    import matplotlib.pyplot as plt
-
-    plt.close("all")
-
 
 def words(figure) -> str:
     """Return all texts of a figure."""
     return "\n".join(text.get_text() for text in figure.findobj(mpl.text.Text))
+
+
+def test_drawing_leaves_the_backend_of_the_session(tmp_path, request):
+    request.addfinalizer(partial(mpl.use, mpl.get_backend()))
+    mpl.use("svg")
+    lines = result_lines("aicures", "gine", "ce", {"fold0": 0.2})
+    assert figures.draw_item(summarise("table6", lines, rows=["ce", "soap"]), tmp_path / "a", {})
+    assert mpl.get_backend() == "svg"
 
 
 def partial_results(item):

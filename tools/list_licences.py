@@ -14,8 +14,11 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from apmax.reproduce.pages import replace_block
+
 ROOT = Path(__file__).parent.parent
-BEGIN, END = "<!-- licences -->", "<!-- /licences -->"
+BLOCK = "licences"
+"""The name of the generated part of docs/installation.md."""
 INDIRECT, DEVELOPMENT, NOT_STATED = "others", "development", "not stated"
 _LONGEST = 60  # a licence field longer than this is the text of a licence
 
@@ -75,27 +78,13 @@ def licence_table(uses: dict[str, list[str]]) -> list[str]:
     return lines
 
 
-def insert_table(page: str, lines: list[str]) -> str:
-    """Return `page` with `lines` in place of what is between the two marks.
-
-    Raises:
-        ValueError: The page lacks a mark.
-    """
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page has no {BEGIN} … {END}")
-    return "\n".join([f"{before}{BEGIN}\n", *lines, f"\n{END}{after}"])
-
-
 def main() -> int:
     """Write the table, and name the packages that state no licence."""
     import tomllib
 
     with (ROOT / "pyproject.toml").open("rb") as file:
         lines = licence_table(uses_of_packages(direct_requirements(tomllib.load(file))))
-    page = ROOT / "docs" / "installation.md"
-    page.write_text(insert_table(page.read_text(), lines))
+    replace_block(ROOT / "docs" / "installation.md", BLOCK, "\n".join(lines))
     unstated = [line for line in lines if f"| {NOT_STATED} |" in line]
     sys.stderr.writelines(f"no licence in the metadata: {line}\n" for line in unstated)
     return 0

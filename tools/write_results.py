@@ -46,6 +46,7 @@ from apmax.reproduce.pages.text import (
     missing_runs,
     overall_variant_findings,
     paper_findings,
+    range_text,
 )
 from apmax.reproduce.paper import paper_experiment
 from apmax.reproduce.plan import ResultLines
@@ -77,8 +78,7 @@ def summarise_results(lines: ResultLines, items: Sequence[str] | None = None) ->
     summaries = []
     shown: set[tuple[str, str, str, str]] = set()
     for item in (grid.items[name] for name in items or grid.items):
-        fewer = 0
-        for budget, count in grid.budgets.items():
+        for budget, fewer in zip(grid.budgets, [0, *grid.budgets.values()], strict=False):
             cells, rows = grid.cells(item), item.rows
             if fewer:
                 # A larger budget has only the cells and methods of which more configurations than those of the
@@ -92,13 +92,11 @@ def summarise_results(lines: ResultLines, items: Sequence[str] | None = None) ->
                 cells = [cell for cell in cells if any(key[:2] == cell for key in own)]
                 rows = tuple(row for row in rows if row == rows[0] or any(key[2] == row for key in own))
                 if all((budget, *key) in shown for key in own):
-                    fewer = count
                     continue
             summary = summarise_item(grid, item, lines, cells=cells, rows=rows, budget=budget)
             if any(entry.done and (not fewer or entry.choices > fewer) for entry in summary.entries.values()):
                 summaries.append(summary)
                 shown |= {(budget, *key) for key in summary.entries}
-            fewer = count
     return summaries
 
 
@@ -355,16 +353,15 @@ def _cell_part(summary: ItemSummary, cell: GridCell, *, folded: bool) -> str:
 def _run_description(summary: ItemSummary) -> str:
     """Return the numbers of runs and epochs, the budget, the time, the commits and the command."""
     done, total = summary.counts
-    epochs = sorted({line["epochs"] for line in summary.lines if "epochs" in line})
+    epochs = [line["epochs"] for line in summary.lines if "epochs" in line]
     seconds = sum(line.get("seconds", 0) for line in summary.lines)
     commits = list(dict.fromkeys(line.get("commit", line.get("version", "?")) for line in summary.lines))
     text = f"Run: {done} of {total} runs, {budget_text(summary)}"
     if epochs:
-        length = f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
         text += (
-            f"; {length} epochs each, not counting a shared first stage; {_duration(seconds)} of wall-clock time in "
+            f"; {range_text(epochs)} epochs each, not counting a shared first stage; {_duration(seconds)} of "
+            "wall-clock time in total, pauses included"
         )
-        text += "total, pauses included"
     if commits:
         text += f"; commit{'s' * (len(commits) > 1)} {', '.join(commits)}"
     option = "" if summary.has_default_budget else f" --budget {summary.budget}"

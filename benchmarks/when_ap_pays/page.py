@@ -9,10 +9,9 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any, NamedTuple
 
-from apmax import extras
 from apmax.metrics import Paired, compare
 from apmax.reproduce.pages import markdown_table, replace_block
-from apmax.reproduce.pages.figures import save_figure
+from apmax.reproduce.pages.figures import new_figure, save_figure
 from apmax.reproduce.pages.tables import ResultTable, TableField, TableRow
 from apmax.reproduce.pages.text import NO_VALUE
 from apmax.validation import plural
@@ -262,11 +261,9 @@ def page_block(lines: Lines) -> str:
 
 def draw_map(summaries: Mapping[Cell, CellSummary]) -> Any:
     """Return the figure: a panel for each top, gains by size of the model, with 95 % intervals."""
-    plt = extras.load("matplotlib.pyplot", "report")
     tops = [top for top in _TOP_LABELS if any(_is_base(cell) and cell.top == top for cell in summaries)]
-    figure, panels = plt.subplots(
-        1, len(tops), figsize=(2.6 * len(tops) + 0.6, 3.2), sharey=True, squeeze=False, layout="constrained"
-    )
+    figure = new_figure(2.6 * len(tops) + 0.6, 3.2)
+    panels = figure.subplots(1, len(tops), sharey=True, squeeze=False)
     for axes, top in zip(panels[0], tops, strict=True):
         axes.axhline(0, color=_GREY, linewidth=0.8)
         for name, colour, shift in (("best_ap", _ORANGE, -0.1), ("ce_mined", _BLUE, 0.1)):

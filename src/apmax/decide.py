@@ -24,7 +24,7 @@ from apmax.metrics.quantiles import beta_cdf, beta_quantile
 from apmax.metrics.ranking import one_weighted_task
 from apmax.train import nan_to_none
 from apmax.workflows.model_folder import DECISION_FILE, read_targets
-from apmax.workflows.scored_rows import MODEL_KIND, SELECTION_PARTS, ScoredRows, load_scored_rows
+from apmax.workflows.scored_rows import MODEL_KIND, SELECTION_PARTS, ScoredRows, load_scored_rows, unequal_weights
 
 _Array = NDArray[np.float64]
 DECISION_VERSION = 1
@@ -183,7 +183,7 @@ def choose_threshold(
         return cuts.decision(number, rule, wanted, guaranteed=guarantee)
     if recall is not None:
         wanted = validation.interval("recall", recall, 0, 1, closed="right")
-        number = cuts.guaranteed_recall(wanted) if guarantee else _first(cuts.recall >= wanted - 1e-12)
+        number = cuts.guaranteed_recall(wanted) if guarantee else int(np.argmax(cuts.recall >= wanted - 1e-12))
         return cuts.decision(number, rule, wanted, guaranteed=guarantee)
     size = sum(cuts.counts) if rows is None else validation.whole("rows", rows, 1)
     if top is not None:
@@ -317,9 +317,7 @@ def _parse(entry: Mapping[str, Any]) -> Decision:
 def _known_rows(part: ScoredRows, target: int) -> tuple[_Array, _Array, _Array | None]:
     """Return scores, labels and weights of the rows of a target; no weights where all are equal."""
     known = ~np.isnan(part.labels[:, target])
-    weight = part.sample_weight[known]
-    equal = not len(weight) or np.ptp(weight) == 0
-    return part.scores[known, target], part.labels[known, target], None if equal else weight
+    return part.scores[known, target], part.labels[known, target], unequal_weights(part.sample_weight[known])
 
 
 def _assess_on(part: ScoredRows, target: int, decision: Decision, prevalence: float | None) -> Decision | None:
@@ -365,10 +363,6 @@ def _checked_costs(cost: Any) -> tuple[float, float]:
     if not any(costs) or not all(map(math.isfinite, costs)):
         raise ValueError(f"cost must be finite and not 0 for both errors, got {cost!r}")
     return costs[0], costs[1]
-
-
-def _first(good: NDArray[np.bool_]) -> int:
-    return int(np.argmax(good))
 
 
 def _starts(precision: float, error: float, rows: float) -> list[float]:

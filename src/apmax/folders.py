@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from apmax import __version__, extras
 
@@ -79,7 +79,7 @@ class Manifest:
         """
         expected = self._expected(name)
         with self._opened(name) as file:
-            content: bytes = file.read(expected.size + 1)
+            content = file.read(expected.size + 1)
         if len(content) != expected.size or hashlib.sha256(content).hexdigest() != expected.sha256:
             raise self._changed(name)
         return content
@@ -89,7 +89,7 @@ class Manifest:
             raise FolderError(f"{self.folder} is damaged: {MANIFEST_FILE} does not list {name}")
         return self.files[name]
 
-    def _opened(self, name: str) -> Any:
+    def _opened(self, name: str) -> BinaryIO:
         path = self.folder / name
         if not path.is_file():
             raise FolderError(f"{self.folder} is damaged: {name} is missing")

@@ -138,13 +138,13 @@ def finite(values: Tensor, name: str = "scores") -> None:
         )
 
 
-def rows(index: Tensor, num_rows: int, name: str = "index") -> None:
+def rows(index: Tensor, num_rows: int) -> None:
     """Raise unless every element of `index` is a row of a training set of `num_rows` rows."""
     bad = (index < 0) | (index >= num_rows)
     if bool(bad.any()):
         value = int(index[bad][0])
         raise ValueError(
-            f"{name} must hold training-set rows from 0 to {num_rows - 1}, got {value}; "
+            f"index must hold training-set rows from 0 to {num_rows - 1}, got {value}; "
             "the rows count within the labels given to the loss"
         )
 
@@ -167,7 +167,7 @@ def weights(values: Any, shape: Sequence[int], name: str = "sample_weight") -> T
     return weight
 
 
-def group_array(groups: Any, num_rows: int, name: str = "groups") -> NDArray[Any]:
+def group_array(groups: Any, num_rows: int) -> NDArray[Any]:
     """Return the group of each row as an array, (num_rows,).
 
     Raises:
@@ -180,17 +180,17 @@ def group_array(groups: Any, num_rows: int, name: str = "groups") -> NDArray[Any
     """
     array = np.asarray(groups)
     if array.shape != (num_rows,):
-        raise ValueError(f"{name} must have one entry per row, shape ({num_rows},), got {array.shape}")
+        raise ValueError(f"groups must have one entry per row, shape ({num_rows},), got {array.shape}")
     if array.dtype == object:
         try:
             np.unique(array)
         except TypeError:
             kinds = " and ".join(sorted({type(group).__name__ for group in array}))
-            raise ValueError(f"{name} must be of one type, got {kinds}; rows without a group need one, too") from None
+            raise ValueError(f"groups must be of one type, got {kinds}; rows without a group need one, too") from None
     return array
 
 
-def known_times(times: NDArray[np.float64], name: str = "time") -> None:
+def known_times(times: NDArray[np.float64]) -> None:
     """Raise `ValueError` if the time of a row is missing: the row could be before or after any other.
 
     >>> known_times(np.array([1.0, np.nan]))
@@ -200,10 +200,10 @@ def known_times(times: NDArray[np.float64], name: str = "time") -> None:
     """
     unknown = int(np.isnan(times).sum())
     if unknown:
-        raise ValueError(f"{name} must be known in every row, {unknown} of {len(times)} are missing or not readable")
+        raise ValueError(f"time must be known in every row, {unknown} of {len(times)} are missing or not readable")
 
 
-def rescaled_weights(weight: Tensor, *, span: float = 1e30, name: str = "sample_weight") -> tuple[Tensor, float]:
+def rescaled_weights(weight: Tensor, *, span: float = 1e30) -> tuple[Tensor, float]:
     """Return checked weights divided by a power of two, which is exact, so that the largest lies in [1, 2); and it.
 
     Raises:
@@ -217,18 +217,18 @@ def rescaled_weights(weight: Tensor, *, span: float = 1e30, name: str = "sample_
     unit = largest / (2 * torch.frexp(largest).mantissa)
     if bool(largest / span > smallest):
         raise ValueError(
-            f"{name} must not spread over more than a factor of {span:g}, "
+            f"sample_weight must not spread over more than a factor of {span:g}, "
             f"got {smallest.item():g} and {largest.item():g}; take 0 for rows that are to be left out"
         )
     return weight / unit, unit.item()
 
 
-def within(values: Tensor, limit: float, name: str = "scores") -> None:
-    """Raise if any of `values` is larger than `limit` in magnitude."""
-    largest = values.abs().max().item() if values.numel() else 0.0
+def within(scores: Tensor, limit: float) -> None:
+    """Raise if any of `scores` is larger than `limit` in magnitude."""
+    largest = scores.abs().max().item() if scores.numel() else 0.0
     if largest > limit:
         raise ValueError(
-            f"{name} must not exceed {limit:.3g} in magnitude, where this loss overflows, got {largest:.3g}; "
+            f"scores must not exceed {limit:.3g} in magnitude, where this loss overflows, got {largest:.3g}; "
             "check the model's output and the learning rate"
         )
 

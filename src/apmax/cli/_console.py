@@ -19,7 +19,7 @@ from apmax.folders import folder_bytes
 if TYPE_CHECKING:
     from apmax.committee import Leaderboard
     from apmax.metrics import Difference, Interval
-    from apmax.workflows import Evaluation, JobResult, TargetEvaluations
+    from apmax.workflows import DataType, Evaluation, JobResult, TargetEvaluations
 
 _SAME_NAME = """
     against augment backbone batch_size budget by confidence contact_sheet cost data devices duplicates effort ending
@@ -48,6 +48,14 @@ _NARROWEST_COLUMN, _WIDEST_TABLE = 10, 10_000
 def output() -> Console:
     """Return the console for results; it shows text as it is, without markup or emoji codes: much of it is data."""
     return Console(highlight=False, markup=False, emoji=False)
+
+
+def plain_table(*columns: str) -> Table:
+    """Return a table without lines: its first column on the left, numbers in the others."""
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for name in columns:
+        table.add_column(name, justify="right" if table.columns else "left", no_wrap=True)
+    return table
 
 
 def show_table(table: Table, console: Console) -> None:
@@ -143,10 +151,11 @@ def metrics_table(parts: Mapping[str, TargetEvaluations]) -> Table:
 
     Of several targets each has a row below the name of the part, and a last row has their mean AP.
     """
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("", "rows", "positive", "AP", "AUPRC", "AUROC", "no skill"):
-        # Folded and not cut: two targets may differ in their last letters only.
-        table.add_column(name, justify="left" if not name else "right", no_wrap=bool(name), overflow="fold")
+    table = plain_table()
+    # Folded and not cut: two targets may differ in their last letters only.
+    table.add_column("", overflow="fold")
+    for name in ("rows", "positive", "AP", "AUPRC", "AUROC", "no skill"):
+        table.add_column(name, justify="right", no_wrap=True)
     for name, results in parts.items():
         if results.several and name:
             table.add_row(name)
@@ -160,20 +169,13 @@ def metrics_table(parts: Mapping[str, TargetEvaluations]) -> Table:
 
 def early_recognition_table(result: Evaluation) -> Table:
     """Return a table of precision and recall of the best rows, then BEDROC and the enrichment at 1 %."""
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("of the best rows", "precision", "95 %", "recall", "95 %"):
-        table.add_column(name, justify="left" if name.startswith("of") else "right", no_wrap=True)
+    table = plain_table("of the best rows", "precision", "95 %", "recall", "95 %")
     for k, precision in result.precision_at.items():
         recall = result.recall_at[k]
         table.add_row(f"{k:,}", f"{precision.estimate:.3f}", _ends(precision), f"{recall.estimate:.3f}", _ends(recall))
     table.add_row()
     table.add_row("BEDROC (α = 20)", f"{result.bedroc.estimate:.3f}", _ends(result.bedroc))
-    enrichment = result.enrichment
-    table.add_row(
-        "enrichment at 1 %",
-        f"{enrichment.estimate:.2f}",
-        Text(f"{enrichment.low:.2f}–{enrichment.high:.2f}", "dim"),
-    )
+    table.add_row("enrichment at 1 %", f"{result.enrichment.estimate:.2f}", _ends(result.enrichment, digits=2))
     return table
 
 
@@ -193,8 +195,8 @@ def difference_line(difference: Difference, names: Sequence[str], target: str = 
     )
 
 
-def _ends(interval: Interval) -> Text:
-    return Text(f"{interval.low:.3f}–{interval.high:.3f}", "dim")
+def _ends(interval: Interval, digits: int = 3) -> Text:
+    return Text(f"{interval.low:.{digits}f}–{interval.high:.{digits}f}", "dim")
 
 
 def show_training(result: JobResult, console: Console, *, quiet: bool = False) -> None:
@@ -219,15 +221,13 @@ def show_training(result: JobResult, console: Console, *, quiet: bool = False) -
 
 def leaderboard_table(leaderboard: Leaderboard, title: str) -> Table:
     """Return a table of a committee's members by AP, with weight and time; of several the blend, too."""
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for name in (title, "AP", "95 %", "weight", "time"):
-        table.add_column(name, justify="left" if name == title else "right", no_wrap=True)
+    table = plain_table(title, "AP", "95 %", "weight", "time")
     for row in (*leaderboard.rows, *([leaderboard.blend] if leaderboard.has_blend else [])):
         last = row is leaderboard.blend
         table.add_row(
             Text(row.name, "bold" if last else ""),
             Text(f"{row.ap.estimate:.4f}", "bold green" if last else ""),
-            Text(f"{row.ap.low:.3f}–{row.ap.high:.3f}", "dim"),
+            _ends(row.ap),
             "" if last else f"{row.weight:.2f}",
             f"{row.seconds:.1f} s",
         )
@@ -245,11 +245,10 @@ def _add_rows(table: Table, name: str, part: Evaluation) -> None:
         f"{part.auroc.estimate:.4f}",
         f"{part.no_skill:.4f}",
     )
-    intervals = (Text(f"{each.low:.3f}–{each.high:.3f}", "dim") for each in (part.ap, part.auprc, part.auroc))
-    table.add_row("", "", "95 %", *intervals, "")
+    table.add_row("", "", "95 %", *map(_ends, (part.ap, part.auprc, part.auroc)), "")
 
 
-def set_threads(data_type: Any) -> None:
+def set_threads(data_type: DataType[Any] | type[DataType[Any]]) -> None:
     """Set the number of threads that pays for a data type, unless OMP_NUM_THREADS is set."""
     import torch
 

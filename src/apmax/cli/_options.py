@@ -17,53 +17,9 @@ if TYPE_CHECKING:
 
 DATA, IMAGES, SPLITTING, COMMITTEE, TRAINING = "Data", "Images", "Held-out rows", "Committee", "One network"
 
-SourceOption = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA|RUN.TOML",
-        help="csv, csv.gz, parquet or sdf; a folder with one folder of images per class; or a job as TOML.",
-    ),
-]
 DirectoryOption = Annotated[Path, typer.Argument(metavar="DIR", help="The --out of `apmax train`.")]
-TargetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="The column, or the class of images, to predict. May be repeated for molecules and images.",
-        rich_help_panel=DATA,
-    ),
-]
-SmilesOption = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", help="The column of SMILES; implies --kind molecules.", rich_help_panel=DATA),
-]
 OtherSmilesOption = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="The column of SMILES, if its name differs from training.")
-]
-OnErrorOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="skip|raise",
-        help="Leave out and list molecules and images that cannot be read (default), or stop.",
-        rich_help_panel=DATA,
-    ),
-]
-DuplicatesOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="keep|join|drop",
-        help="Rows of the same molecule: keep all (default); join to one row, contradictory labels left out; or keep "
-        "the first, contradictory molecules left out.",
-        rich_help_panel=DATA,
-    ),
-]
-LargestFragmentOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--largest-fragment",
-        help="Strip salts and solvents: keep the largest fragment of each molecule, also in predictions.",
-        rich_help_panel=DATA,
-    ),
 ]
 OtherPathOption = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="The column of image files, if its name differs from training.")
@@ -73,137 +29,6 @@ OtherRootOption = Annotated[
 ]
 OtherEndingOption = Annotated[
     str | None, typer.Option(metavar="TEXT", help="Appended to the paths, if not as in training.")
-]
-FilesColumnOption = Annotated[
-    str | None,
-    typer.Option(
-        "--path", metavar="COLUMN", help="The column of image files; implies --kind images.", rich_help_panel=IMAGES
-    ),
-]
-RootOption = Annotated[
-    str | None,
-    typer.Option(metavar="DIR", help="Where relative paths begin (the folder of DATA).", rich_help_panel=IMAGES),
-]
-EndingOption = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="Appended to every path, such as .jpg.", rich_help_panel=IMAGES)
-]
-SizeOption = Annotated[
-    int | None,
-    typer.Option(
-        min=8, metavar="N", help="Resize to N×N (224, or the images' own size if smaller).", rich_help_panel=IMAGES
-    ),
-]
-AugmentationOption = Annotated[
-    str | None,
-    typer.Option(
-        "--augment",
-        metavar="NAME",
-        help="In training: small (shifts; default up to 64×64), large (crops, colours), none.",
-        rich_help_panel=IMAGES,
-    ),
-]
-WidthOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="Channels of the network's first layer (16 or 32 up to 64×64, else 64).",
-        rich_help_panel=IMAGES,
-    ),
-]
-StemOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="imagenet|small",
-        help="First layers of the network; small: 3×3, no pooling (up to 32×32).",
-        rich_help_panel=IMAGES,
-    ),
-]
-PretrainedOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE", help="Begin with these weights, such as torchvision's resnet18.", rich_help_panel=IMAGES
-    ),
-]
-PositiveOption = Annotated[
-    str | None,
-    typer.Option(metavar="VALUE", help="The value that is positive, if the two do not tell.", rich_help_panel=DATA),
-]
-ColumnOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=TYPE",
-        help="The type of a column: number, category, date or drop. May be repeated.",
-        rich_help_panel=DATA,
-    ),
-]
-WeightOption = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", help="Sample weights, in training and in all metrics.", rich_help_panel=DATA),
-]
-KindOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Type of data: table, molecules, images.", rich_help_panel=DATA)
-]
-DataDirOption = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", envvar="APMAX_DATA", help="Where else to look for files.", rich_help_panel=DATA),
-]
-ValidOption = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="Validation rows, instead of a part of DATA.", rich_help_panel=SPLITTING),
-]
-GroupOption = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", help="Hold out whole groups, such as patients.", rich_help_panel=SPLITTING),
-]
-TimeOption = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Hold out the latest rows.", rich_help_panel=SPLITTING)
-]
-SplitOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="stratified (default), random, scaffold (default of a committee of molecules).",
-        rich_help_panel=SPLITTING,
-    ),
-]
-ShareOption = Annotated[float | None, typer.Option(metavar="X", help="Share of DATA (0.2).", rich_help_panel=SPLITTING)]
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Train one network. Tables: mlp or linear; molecules: gine, mpnn, ml-mpnn; images: resnet18, resnet34, "
-        "resnet10 (default: the first; resnet10 for small images with few positives); or your own as "
-        "package.module:callable.",
-        rich_help_panel=TRAINING,
-    ),
-]
-LossNameOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="The last stage's, after one of cross-entropy: ap+ce (default), ap, focal, … ; or ce alone. "
-        "`apmax methods` lists them.",
-        rich_help_panel=TRAINING,
-    ),
-]
-EpochsOption = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Of the last stage.", rich_help_panel=TRAINING)
-]
-BatchSizeOption = Annotated[
-    int | None, typer.Option(min=2, metavar="N", help="Rows per step.", rich_help_panel=TRAINING)
-]
-SeedOption = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="Seed of all random numbers (0).", rich_help_panel=TRAINING)
-]
-SettingsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="PATH=VALUE",
-        help="Any other setting, such as stages.1.lr=1e-4. May be repeated.",
-        rich_help_panel=TRAINING,
-    ),
 ]
 MemberOption = Annotated[
     str | None,
@@ -226,36 +51,183 @@ OVERRIDES = ("loss", "epochs", "batch_size", "seed")
 class JobOptions:
     """The options that make up a job, in the order of the help text."""
 
-    data: SourceOption
-    target: TargetOption = None
-    positive: PositiveOption = None
-    column: ColumnOption = None
-    weight: WeightOption = None
-    smiles: SmilesOption = None
-    duplicates: DuplicatesOption = None
-    largest_fragment: LargestFragmentOption = None
-    on_error: OnErrorOption = None
-    kind: KindOption = None
-    data_dir: DataDirOption = None
-    path: FilesColumnOption = None
-    root: RootOption = None
-    ending: EndingOption = None
-    size: SizeOption = None
-    augment: AugmentationOption = None
-    width: WidthOption = None
-    stem: StemOption = None
-    pretrained: PretrainedOption = None
-    valid: ValidOption = None
-    group: GroupOption = None
-    time: TimeOption = None
-    split: SplitOption = None
-    share: ShareOption = None
-    model: ModelOption = None
-    loss: LossNameOption = None
-    epochs: EpochsOption = None
-    batch_size: BatchSizeOption = None
-    seed: SeedOption = None
-    settings: SettingsOption = None
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA|RUN.TOML",
+            help="csv, csv.gz, parquet or sdf; a folder with one folder of images per class; or a job as TOML.",
+        ),
+    ]
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="The column, or the class of images, to predict. May be repeated for molecules and images.",
+            rich_help_panel=DATA,
+        ),
+    ] = None
+    positive: Annotated[
+        str | None,
+        typer.Option(metavar="VALUE", help="The value that is positive, if the two do not tell.", rich_help_panel=DATA),
+    ] = None
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=TYPE",
+            help="The type of a column: number, category, date or drop. May be repeated.",
+            rich_help_panel=DATA,
+        ),
+    ] = None
+    weight: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Sample weights, in training and in all metrics.", rich_help_panel=DATA),
+    ] = None
+    smiles: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="The column of SMILES; implies --kind molecules.", rich_help_panel=DATA),
+    ] = None
+    duplicates: Annotated[
+        str | None,
+        typer.Option(
+            metavar="keep|join|drop",
+            help="Rows of the same molecule: keep all (default); join to one row, contradictory labels left out; or "
+            "keep the first, contradictory molecules left out.",
+            rich_help_panel=DATA,
+        ),
+    ] = None
+    largest_fragment: Annotated[
+        bool | None,
+        typer.Option(
+            "--largest-fragment",
+            help="Strip salts and solvents: keep the largest fragment of each molecule, also in predictions.",
+            rich_help_panel=DATA,
+        ),
+    ] = None
+    on_error: Annotated[
+        str | None,
+        typer.Option(
+            metavar="skip|raise",
+            help="Leave out and list molecules and images that cannot be read (default), or stop.",
+            rich_help_panel=DATA,
+        ),
+    ] = None
+    kind: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Type of data: table, molecules, images.", rich_help_panel=DATA)
+    ] = None
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", envvar="APMAX_DATA", help="Where else to look for files.", rich_help_panel=DATA),
+    ] = None
+    path: Annotated[
+        str | None,
+        typer.Option(
+            "--path", metavar="COLUMN", help="The column of image files; implies --kind images.", rich_help_panel=IMAGES
+        ),
+    ] = None
+    root: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Where relative paths begin (the folder of DATA).", rich_help_panel=IMAGES),
+    ] = None
+    ending: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Appended to every path, such as .jpg.", rich_help_panel=IMAGES)
+    ] = None
+    size: Annotated[
+        int | None,
+        typer.Option(
+            min=8, metavar="N", help="Resize to N×N (224, or the images' own size if smaller).", rich_help_panel=IMAGES
+        ),
+    ] = None
+    augment: Annotated[
+        str | None,
+        typer.Option(
+            "--augment",
+            metavar="NAME",
+            help="In training: small (shifts; default up to 64×64), large (crops, colours), none.",
+            rich_help_panel=IMAGES,
+        ),
+    ] = None
+    width: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Channels of the network's first layer (16 or 32 up to 64×64, else 64).",
+            rich_help_panel=IMAGES,
+        ),
+    ] = None
+    stem: Annotated[
+        str | None,
+        typer.Option(
+            metavar="imagenet|small",
+            help="First layers of the network; small: 3×3, no pooling (up to 32×32).",
+            rich_help_panel=IMAGES,
+        ),
+    ] = None
+    pretrained: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Begin with these weights, such as torchvision's resnet18.", rich_help_panel=IMAGES
+        ),
+    ] = None
+    valid: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Validation rows, instead of a part of DATA.", rich_help_panel=SPLITTING),
+    ] = None
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Hold out whole groups, such as patients.", rich_help_panel=SPLITTING),
+    ] = None
+    time: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Hold out the latest rows.", rich_help_panel=SPLITTING)
+    ] = None
+    split: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="stratified (default), random, scaffold (default of a committee of molecules).",
+            rich_help_panel=SPLITTING,
+        ),
+    ] = None
+    share: Annotated[
+        float | None, typer.Option(metavar="X", help="Share of DATA (0.2).", rich_help_panel=SPLITTING)
+    ] = None
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Train one network. Tables: mlp or linear; molecules: gine, mpnn, ml-mpnn; images: resnet18, "
+            "resnet34, resnet10 (default: the first; resnet10 for small images with few positives); or your own as "
+            "package.module:callable.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The last stage's, after one of cross-entropy: ap+ce (default), ap, focal, … ; or ce alone. "
+            "`apmax methods` lists them.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None
+    epochs: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Of the last stage.", rich_help_panel=TRAINING)
+    ] = None
+    batch_size: Annotated[
+        int | None, typer.Option(min=2, metavar="N", help="Rows per step.", rich_help_panel=TRAINING)
+    ] = None
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Seed of all random numbers (0).", rich_help_panel=TRAINING)
+    ] = None
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="PATH=VALUE",
+            help="Any other setting, such as stages.1.lr=1e-4. May be repeated.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None
 
     def job_table(self, **more: Any) -> dict[str, Any]:
         """Return the job as plain tables: those of a TOML file, or of the data, with the options.

@@ -163,13 +163,10 @@ def _sentence(decision: Decision) -> str:
 
 def _table(result: FolderDecision) -> Table:
     """Return estimates, bounds, and values on test rows."""
-    from rich.table import Table
+    from apmax.cli import _console
 
     decision, test = result.decision, result.test
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("", "expected", f"{decision.confidence:.0%} sure", *(["test rows"] if test else [])):
-        table.add_column(name, justify="right" if name else "left", no_wrap=True)
-
+    table = _console.plain_table("", "expected", f"{decision.confidence:.0%} sure", *(["test rows"] if test else []))
     values: dict[str, tuple[Bounded | None, str, Bounded | None]] = {
         "share of positives in the rows taken": (decision.precision, "at least", test.precision if test else None),
         "share of the positives taken": (decision.recall, "at least", test.recall if test else None),

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from apmax.cli import _options
+
+if TYPE_CHECKING:
+    from apmax.workflows import ModelComparison, TargetEvaluations
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -59,41 +62,50 @@ def evaluate_command(
     _options.allow_local_import(model)
     options = {"smiles": smiles, "path": path, "root": root, "ending": ending}
     saved, source = workflows.load_model(directory, model=model).with_member(member).open(data, **options)
-    console = _console.output()
-    if against is not None:
+    result: TargetEvaluations | ModelComparison
+    if against is None:
+        result, warnings = workflows.evaluate_source(saved, source)
+    else:
         other = workflows.load_model(against)
         known = {name: value for name, value in options.items() if name in other.data_type.reading_options}
-        comparison, warnings = workflows.compare_models(saved, source, *other.open(data, **known))
-        _console.show_warnings([*workflows.ignored_files_warning(source), *warnings])
-        if as_json:
-            sys.stdout.write(json.dumps(comparison.to_table(), indent=2) + "\n")
-            return
-        names = [str(directory), str(against)]
-        if directory.name != against.name:
-            names = [directory.name, against.name]
-        table = _console.metrics_table(dict(zip(names, (comparison.first, comparison.second), strict=True)))
-        _console.show_table(table, console)
-        console.print()
-        for target, difference in comparison.differences.items():
-            several = len(comparison.differences) > 1
-            line = _console.difference_line(difference, names, target if several else "")
-            console.print(line, soft_wrap=True)
-        if report:
-            _write_report(directory, data, member=member, model=model, against=against, **options)
-        return
-    results, warnings = workflows.evaluate_source(saved, source)
+        result, warnings = workflows.compare_models(saved, source, *other.open(data, **known))
     _console.show_warnings([*workflows.ignored_files_warning(source), *warnings])
     if as_json:
-        sys.stdout.write(json.dumps(results.to_table(), indent=2) + "\n")
+        sys.stdout.write(json.dumps(result.to_table(), indent=2) + "\n")
         return
+    if isinstance(result, workflows.TargetEvaluations):
+        _show_evaluations(result)
+    else:
+        _show_comparison(result, [str(directory), str(against)])
+    if report:
+        _write_report(directory, data, member=member, model=model, against=against, **options)
+
+
+def _show_evaluations(results: TargetEvaluations) -> None:
+    from apmax.cli import _console
+
+    console = _console.output()
     _console.show_table(_console.metrics_table({"": results}), console)
     for name, result in results.each.items():
         console.print()
         if results.several:
             console.print(name)
         _console.show_table(_console.early_recognition_table(result), console)
-    if report:
-        _write_report(directory, data, member=member, model=model, **options)
+
+
+def _show_comparison(comparison: ModelComparison, folders: list[str]) -> None:
+    from apmax.cli import _console
+
+    console = _console.output()
+    short = [Path(folder).name for folder in folders]
+    names = folders if short[0] == short[1] else short
+    table = _console.metrics_table(dict(zip(names, (comparison.first, comparison.second), strict=True)))
+    _console.show_table(table, console)
+    console.print()
+    several = len(comparison.differences) > 1
+    for target, difference in comparison.differences.items():
+        line = _console.difference_line(difference, names, target if several else "")
+        console.print(line, soft_wrap=True)
 
 
 def _write_report(directory: Path, data: Path, **options: Any) -> None:

@@ -63,9 +63,9 @@ def run_line(line: Mapping[str, Any]) -> str:
     >>> run_line({**place, "valid": {"ap": 0.3}, "test": {"ap": 0.25, "auprc": 0.24}, "epochs": 9, "seconds": 61})
     'hiv gine ce #2 seed 0: valid AP 0.300, test AP 0.250, AUPRC 0.240 (9 epochs, 61 s)'
     """
-    words = [line["data"], line["split"], line["model"], line["method"]]
-    words += [f"#{line['candidate']}" if line["candidate"] else None, f"seed {line['seed']}"]
-    name = " ".join(str(word) for word in words if word)
+    from apmax.reproduce.plan import run_label
+
+    name = run_label(line)
     if line["test"] is None:
         return f"{name}: {line['diverged']}"
     spent = f" ({line['epochs']} epochs, {line['seconds']:.0f} s)" if "epochs" in line else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -166,23 +166,15 @@ def train_command(
     overrides = options.overrides(num_pos=num_pos, lr=lr, ensemble=ensemble, head=head, devices=devices)
     job = options.job_table(test=test, test_share=test_share)
     committee_file = options.data if "committee" in job else None
-    limit = parse_duration(time_limit)
     committee = {
         "effort": effort,
         "members": member,
-        "time_limit": limit,
+        "time_limit": parse_duration(time_limit),
         "backbone": backbone,
         "frozen": frozen or None,
     }
+    _add_committee(job, {name: value for name, value in committee.items() if value is not None}, options.data)
     allow_local_import(backbone)
-    given = {name: value for name, value in committee.items() if value is not None}
-    if given and "stage" in job:  # which no option sets: it is of a file
-        raise ValueError(
-            f"{next(iter(given))} is for a committee, and {options.data} is the job of one network: name its data, "
-            f"{job['data'].get('train')}, instead"
-        )
-    if given:
-        job["committee"] = {**job.get("committee", {}), **given}
     plan = workflows.plan_training(job, overrides, options.folders, committee_file=committee_file)
     _console.set_threads(workflows.DATA_TYPES[plan.data.kind])
     notes = _console.Notes(quiet=quiet)
@@ -203,3 +195,18 @@ def train_command(
         network = plan.own_network
         own = "" if network is None else f" --model {network}"
         console.print(f"To rank new rows: apmax predict {out} DATA{own} {sorting} --out ranked.csv", soft_wrap=True)
+
+
+def _add_committee(job: dict[str, Any], given: dict[str, Any], source: str) -> None:
+    """Add the options of a committee to a job, in place.
+
+    Raises:
+        ValueError: The job is that of one network.
+    """
+    if given and "stage" in job:  # which no option sets: it is of a file
+        raise ValueError(
+            f"{next(iter(given))} is for a committee, and {source} is the job of one network: name its data, "
+            f"{job['data'].get('train')}, instead"
+        )
+    if given:
+        job["committee"] = {**job.get("committee", {}), **given}

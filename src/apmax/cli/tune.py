@@ -142,12 +142,12 @@ def _run_processes(plan: SearchPlan, prepared: PreparedData, processes: int) -> 
 
 def _trials_table(result: SearchResult) -> Table:
     """Return the best trials with their settings, and a last row of the settings' importance."""
-    from rich.table import Table
     from rich.text import Text
 
+    from apmax.cli import _console
     from apmax.workflows.tuning import short_path
 
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    table = _console.plain_table()
     paths = list(result.trials[0][2])
     for name in ("trial", "valid AP", *map(short_path, paths)):
         table.add_column(name, justify="right", no_wrap=True)

@@ -19,6 +19,7 @@ from apmax import extras
 from apmax.committee import Leaderboard
 from apmax.committee.leaderboard import CROSS_FITTED, HELD_OUT
 from apmax.data import parsing
+from apmax.data.reading import list_names
 from apmax.metrics import paired_difference
 from apmax.report.content import (
     Contender,
@@ -35,9 +36,9 @@ from apmax.report.pictures import atom_effects, draw_molecule, draw_thumbnail
 from apmax.report.rankings import MOST_SUBGROUPS, headline, score_part, subgroup_table
 from apmax.train import Record
 from apmax.train.records import parse_records
-from apmax.workflows import RowReport, SavedModel, ScoredRows
+from apmax.workflows import SavedModel, ScoredRows
 from apmax.workflows.saved_model import SavedCommittee
-from apmax.workflows.scored_rows import SELECTION_PARTS
+from apmax.workflows.scored_rows import SELECTION_PARTS, unequal_weights
 
 MOST_TARGETS = 12
 TOP_EXAMPLES, MISSED_EXAMPLES = 24, 12
@@ -131,8 +132,8 @@ def _check_columns(by: Sequence[str], scored: Sequence[ScoredRows]) -> None:
         if not tables:
             raise ValueError(f"by: the rows are needed for subgroups of {name!r}: name their file (data=FILE)")
         if not any(name in table.column_names for table in tables):
-            names = ", ".join(map(repr, tables[0].column_names[:12]))
-            raise ValueError(f"by: there is no column {name!r}; the columns are {names}")
+            columns = list_names(tables[0].column_names)
+            raise ValueError(f"by: there is no column {name!r}; the columns are {columns}")
 
 
 def _one_target(part: ScoredRows, target: int) -> ScoredRows:
@@ -191,7 +192,7 @@ def _report_target(
     importance = None
     if examples is not None and model.job.data.kind == "table":
         importance = permutation_importance(
-            lambda table: reader.score_table(table, RowReport()).reshape(table.num_rows, -1)[:, number],
+            lambda table: reader.score_table(table).reshape(table.num_rows, -1)[:, number],
             examples.table,
             examples.labels,
             reader.encoder.names,
@@ -223,7 +224,7 @@ def _same_rows(part: ScoredRows, other: ScoredRows) -> bool:
 
 
 def _comparison(name: str, part: ScoredRows, other: ScoredRows) -> str:
-    weight = None if np.ptp(part.sample_weight) == 0 else part.sample_weight
+    weight = unequal_weights(part.sample_weight)
     gain = paired_difference(part.scores, other.scores, part.labels, sample_weight=weight)
     if gain.low > 0:
         conclusion = "this model ranks better"
@@ -318,7 +319,7 @@ def _draw_rows(model: SavedModel, table: Any, number: int) -> tuple[list[str], s
         pa = extras.load("pyarrow", "tables")
 
         def score(texts: list[str]) -> npt.NDArray[Any]:
-            return model.score_table(pa.table({column: texts}), RowReport()).reshape(len(texts), -1)[:, number]
+            return model.score_table(pa.table({column: texts})).reshape(len(texts), -1)[:, number]
 
         effects = atom_effects(smiles, score)
         return [draw_molecule(text, own) for text, own in zip(smiles, effects, strict=True)], _ATOMS_NOTE

@@ -111,14 +111,13 @@ def report_folder(
     if stored is not None and data is None and not by:
         return stored
     saved = load_model(place, model=model).with_member(member)
-    before = {} if stored is None else {"facts": stored.facts, "warnings": stored.warnings}
     if data is not None:
         reader, source = saved.open(data, **options)
         part, warnings = _score_file(reader, source)
         title = f"{place.resolve().name} on {source.path.name}"
-        others = (
-            {} if against is None else {Path(against).resolve().name: [_score_other(saved, against, data, options)]}
-        )
+        others = {}
+        if against is not None:
+            others[Path(against).resolve().name] = [_score_other(saved, against, data, options)]
         return collect_report(
             saved,
             [part],
@@ -129,8 +128,8 @@ def report_folder(
             warnings=warnings,
             configuration=read_configuration(place),
         )
+    facts, known = ((), ()) if stored is None else (stored.facts, stored.warnings)
     parts, readers, lines = attach_tables(saved, list(load_scored_rows(place).values()))
-    content: Mapping[str, Any] = {**before, "warnings": (*before.get("warnings", ()), *lines)}
     return collect_report(
         saved,
         parts,
@@ -138,8 +137,9 @@ def report_folder(
         by=by,
         readers=readers,
         learning=read_learning_curves(place),
+        facts=facts,
+        warnings=(*known, *lines),
         configuration=read_configuration(place),
-        **content,
     )
 
 

@@ -14,6 +14,7 @@ from apmax.metrics.bands import Floats
 from apmax.metrics.bootstrap import resampled_average_precision
 from apmax.metrics.ranking import sample
 from apmax.report.content import Importance, ImportanceTable
+from apmax.workflows.scored_rows import unequal_weights
 
 CONFIDENCE = 0.95
 MOST_LISTED, REPEATS, RESAMPLES = 15, 4, 50
@@ -122,11 +123,11 @@ def _loss(
 ) -> Interval:
     reached = _average_precision(base, labels, weight)
     losses = [reached - _average_precision(each, labels, weight) for each in shuffled]
-    uniform = None if np.ptp(weight) == 0 else weight
-    first, pooled = sample(base, labels, uniform), []
+    given = unequal_weights(weight)
+    first, pooled = sample(base, labels, given), []
     if labels.sum() >= 2:
         for number, each in enumerate(shuffled):
-            pair = [first, sample(each, labels, uniform)]
+            pair = [first, sample(each, labels, given)]
             whole, without = resampled_average_precision(pair, RESAMPLES, seed + number)
             pooled.append(whole - without)
     low, high = (

@@ -10,14 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from apmax import metrics
-from apmax.metrics.bands import Floats, calibration_bins, precision_band
+from apmax.metrics.bands import calibration_bins, precision_band
 from apmax.report.content import ScoredPart, Subgroup, SubgroupTable
-from apmax.report.curves import (
-    PIXEL_COLUMNS,
-    score_histogram,
-    threshold_curve,
-)
+from apmax.report.curves import PIXEL_COLUMNS, score_histogram, threshold_curve
 from apmax.train import PlattCurve
+from apmax.workflows.scored_rows import unequal_weights
 
 MOST_SUBGROUPS = 20
 _MOST_PLAIN_DIGITS = 7
@@ -53,7 +50,7 @@ def score_part(
     (0.833, 0.5, (1.0, 1.0, 2.0, 2.0))
     """
     values, truth = np.asarray(scores), np.asarray(labels, np.float64)
-    weight = _useful_weights(sample_weight)
+    weight = unequal_weights(sample_weight)
     if weight is not None:
         counted = weight > 0
         values, truth, weight = values[counted], truth[counted], weight[counted]
@@ -63,7 +60,8 @@ def score_part(
         if not (truth == value).any():
             raise ValueError(f"labels: {name} has no {word} row, so that there is no curve")
     curve = threshold_curve(values, truth, weight, columns=columns)
-    bins = () if calibration is None else calibration_bins(calibration.probability(_doubles(values)), truth, weight)
+    doubles = values.astype(np.float64)
+    bins = () if calibration is None else calibration_bins(calibration.probability(doubles), truth, weight)
     return ScoredPart(
         name=name,
         rows=len(truth),
@@ -78,17 +76,6 @@ def score_part(
         calibration_fitted=calibration_fitted,
         platt=() if calibration is None else (float(calibration.slope), float(calibration.intercept)),
     )
-
-
-def _useful_weights(sample_weight: npt.NDArray[Any] | None) -> Floats | None:
-    """Return weights that are not all equal."""
-    if sample_weight is None or np.ptp(sample_weight) == 0:
-        return None
-    return np.asarray(sample_weight, np.float64)
-
-
-def _doubles(values: npt.NDArray[Any]) -> Floats:
-    return values.astype(np.float64)
 
 
 def headline(part: ScoredPart) -> str:
@@ -135,7 +122,7 @@ def subgroup_table(
         values, ranked, truth = [values[row] for row in kept.tolist()], ranked[kept], truth[kept]
         sample_weight = np.asarray(sample_weight)[kept]
     names, order = _group_names(values)
-    weight = _useful_weights(sample_weight)
+    weight = unequal_weights(sample_weight)
     top = np.argsort(-ranked, kind="stable")[: max(1, int(truth.sum()))]
     rows = []
     for name in order[:MOST_SUBGROUPS]:

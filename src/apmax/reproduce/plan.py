@@ -125,9 +125,18 @@ class Trial:
     @property
     def label(self) -> str:
         """The run's name in messages."""
-        split = f" {self.split}" if self.split else ""
-        tuned = f" #{self.candidate}" if self.candidate else ""
-        return f"{self.data}{split} {self.model} {self.method}{tuned} seed {self.seed}"
+        return run_label(self.coordinates)
+
+
+def run_label(coordinates: Mapping[str, Any]) -> str:
+    """Return the name of a run in messages, from its coordinates or its result line.
+
+    >>> run_label({"data": "hiv", "model": "gine", "method": "ce", "split": None, "seed": 0, "candidate": 2})
+    'hiv gine ce #2 seed 0'
+    """
+    words = [coordinates[name] for name in ("data", "split", "model", "method") if coordinates[name]]
+    tuned = [f"#{coordinates['candidate']}"] if coordinates["candidate"] else []
+    return " ".join([*words, *tuned, f"seed {coordinates['seed']}"])
 
 
 @dataclass(frozen=True)

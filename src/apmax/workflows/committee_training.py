@@ -38,12 +38,12 @@ from apmax.train.run_directory import data_fingerprint
 from apmax.validation import plural
 from apmax.workflows.committee_progress import CommitteeProgress
 from apmax.workflows.contact_sheets import draw_contact_sheets
-from apmax.workflows.data_types import FrozenImageType, LabelledRows, RowReport, data_type_of, encode_rows
+from apmax.workflows.data_types import FrozenImageType, LabelledRows, RowReport, data_type_of
 from apmax.workflows.evaluation import evaluate_targets
 from apmax.workflows.job import CommitteeConfig, CommitteeJob, job_from_toml
 from apmax.workflows.job_result import JobResult, Notify
 from apmax.workflows.model_folder import DECISION_FILE, PLAN_FILE, committee_folders, job_files, save_job
-from apmax.workflows.prediction import unreadable_table, write_table
+from apmax.workflows.prediction import write_unreadable
 from apmax.workflows.prepare import CommitteeRows, prepare_committee_rows
 from apmax.workflows.saved_model import SavedCommittee
 from apmax.workflows.scored_rows import MODEL_KIND, save_scored_rows, score_labelled_rows, scores_file
@@ -91,8 +91,7 @@ def train_committee(
     if before is None:
         content = json.dumps({"plan": plan.to_table(), "data": " ".join(fingerprint.values())}, indent=1) + "\n"
         save_job(folder, job, prepared.encoder, prepared.targets, plan=content.encode(), backbone=weights)
-        if prepared.unreadable:
-            write_table(folder / "unreadable.csv", unreadable_table(prepared.unreadable))
+        write_unreadable(folder, prepared.unreadable)
     committees = [_fit(target, plan, folder, progress=progress) for target in targets]
     return _finish(job, targets, committees, prepared, folder, started)
 
@@ -293,7 +292,7 @@ def _finish(
     valid = evaluate_targets(blended, rows.labels, names, rows.sample_weight)
     test, shown = None, (rows, blended.astype(np.float32), part)
     if (new := prepared.test) is not None:
-        scores = model.score_table(new.table, report) if new.dataset is None else model.score_dataset(new.dataset)
+        scores = model.score_rows(new, report)
         test = evaluate_targets(scores, new.labels, names, new.sample_weight)
         scored.append(score_labelled_rows("test", new, scores))
         shown = new, scores, "test"
@@ -374,13 +373,10 @@ def _read_started(started: Manifest) -> _Started | None:
         raise ValueError(f"{started.folder} holds the training of one network: resume with the same settings")
     try:
         table = json.loads(started.read(PLAN_FILE))
-        return _Started(job, _read_plan(table["plan"], job), str(table["data"]))
+        plan = CommitteePlan.from_table(table["plan"], kind=job.committee.member_kind(job.data.kind))
+        return _Started(job, plan, str(table["data"]))
     except (KeyError, TypeError, ValueError) as error:
         raise FolderError(f"{started.folder} was not written by apmax: its {PLAN_FILE} has no plan ({error})") from None
-
-
-def _read_plan(table: Any, job: CommitteeJob) -> CommitteePlan:
-    return CommitteePlan.from_table(table, kind=job.committee.member_kind(job.data.kind))
 
 
 def _check_same_job(folder: Path, before: _Started, job: CommitteeJob, fingerprint: Mapping[str, str]) -> None:
@@ -437,7 +433,6 @@ def _fingerprint(prepared: CommitteeRows, config: CommitteeConfig, frozen: bytes
         frozen: The weights of a frozen network.
     """
     rows = prepared.rows
-    dataset = next(encode_rows(prepared.encoder, rows.table)).dataset if rows.dataset is None else rows.dataset
     labels, weight = torch.tensor(rows.labels), torch.tensor(prepared.sample_weight)
     groups = None if prepared.groups is None else np.unique(prepared.groups, return_inverse=True)[1].ravel()
     contents: dict[str, bytes | None] = {
@@ -449,4 +444,5 @@ def _fingerprint(prepared: CommitteeRows, config: CommitteeConfig, frozen: bytes
     else:
         contents["weights of the network"] = frozen
     digests = {name: hashlib.sha256(each).hexdigest() for name, each in contents.items() if each is not None}
-    return {"rows": data_fingerprint(Data(dataset), (labels, None), (weight, None)), **digests}
+    data = Data(rows.model_inputs(prepared.encoder))
+    return {"rows": data_fingerprint(data, (labels, None), (weight, None)), **digests}

@@ -92,11 +92,8 @@ def _digit_cells(quick: bool) -> list[Callable[[], DemoCell]]:
     """Return the cells of each digit against the rest."""
     images, digits = extras.load("sklearn.datasets", "sklearn").load_digits(return_X_y=True)
     features = torch.tensor(images, dtype=torch.float32) / 16
-
-    def cell(digit: int, seed: int) -> Callable[[], DemoCell]:
-        return lambda: draw_cell(features, torch.tensor(digits == digit), 0.02, seed=1000 * seed + digit)
-
-    return [cell(digit, 0) for digit in range(2 if quick else 10)]
+    every = range(2 if quick else 10)
+    return [partial(draw_cell, features, torch.tensor(digits == digit), 0.02, seed=digit) for digit in every]
 
 
 def _tumour_cells(quick: bool) -> list[Callable[[], DemoCell]]:
@@ -282,11 +279,9 @@ def draw_demo_curves(path: Path, curves: Mapping[str, Mapping[str, Sequence[Curv
         path: The picture.
         curves: The (precision, recall) of every cell, by task and method.
     """
-    extras.load("matplotlib", "report").use("Agg")
-    plt = extras.load("matplotlib.pyplot", "report")
-    figure, panels = plt.subplots(
-        1, len(curves), figsize=(5.2 * len(curves), 4.2), layout="constrained", sharey=True, squeeze=False
-    )
+    make_figure = extras.load("matplotlib.figure", "report").Figure
+    figure = make_figure(figsize=(5.2 * len(curves), 4.2), layout="constrained")
+    panels = figure.subplots(1, len(curves), sharey=True, squeeze=False)
     grid = torch.linspace(0, 1, 201)
     for axes, (name, methods) in zip(panels[0], curves.items(), strict=True):
         task = DEMO_TASKS[name]
@@ -303,4 +298,3 @@ def draw_demo_curves(path: Path, curves: Mapping[str, Mapping[str, Sequence[Curv
     panels[0][0].legend(frameon=False, loc="lower left")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
-    plt.close(figure)

@@ -18,7 +18,7 @@ from apmax.validation import plural
 from apmax.workflows.data_types import RowReport
 from apmax.workflows.labelled_files import read_weights, same_file
 from apmax.workflows.saved_model import SavedModel
-from apmax.workflows.scored_rows import ScoredRows
+from apmax.workflows.scored_rows import ScoredRows, unequal_weights
 
 PRECISION_AT = (10, 50, 100, 500, 1000)
 
@@ -202,7 +202,7 @@ def evaluate_source(model: SavedModel, source: RowSource) -> tuple[TargetEvaluat
     if len(names) == 1 and not (scored.labels == 1).any():
         target = model.targets.each[0]
         raise ValueError(f"{source.path} has no row whose {target.name!r} is {target.positive!r}: AP is undefined")
-    results = evaluate_targets(scored.scores, scored.labels, names, _unequal(scored.sample_weight))
+    results = evaluate_targets(scored.scores, scored.labels, names, unequal_weights(scored.sample_weight))
     return results, [*warnings, *_undefined(names, results)]
 
 
@@ -256,7 +256,7 @@ def compare_models(
     b = _part_of(second, others, [other.targets.names.index(name) for name in names])
     if not np.array_equal(a.labels, b.labels, equal_nan=True):
         raise ValueError(f"against: the models differ in which rows are positive ({', '.join(names)})")
-    weight = _unequal(a.sample_weight)
+    weight = unequal_weights(a.sample_weight)
     results = [evaluate_targets(part.scores, part.labels, names, weight) for part in (a, b)]
     differences = {}
     for number, name in enumerate(names):
@@ -293,8 +293,3 @@ def _undefined(names: Sequence[str], results: TargetEvaluations) -> list[str]:
         for name in names
         if name not in results.each
     ]
-
-
-def _unequal(sample_weight: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
-    """Return weights, or None where they are all the same."""
-    return sample_weight if len(sample_weight) and np.ptp(sample_weight) > 0 else None

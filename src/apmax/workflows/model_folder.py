@@ -41,7 +41,7 @@ from apmax.data import Targets
 from apmax.folders import FolderError, Manifest, read_manifest, write_atomic, write_manifest
 from apmax.train import Ensemble, PlattCurve
 from apmax.workflows.data_types import DATA_TYPES, DataType, Encoder, FrozenImageType, ImageData, data_type_of
-from apmax.workflows.data_types.images import USUAL_SIZE, ImageEncoder
+from apmax.workflows.data_types.images import ImageEncoder
 from apmax.workflows.job import CommitteeJob, Job, job_from_toml, write_job
 from apmax.workflows.saved_model import SavedCommittee, SavedModel, SavedNetwork
 from apmax.workflows.scored_rows import MODEL_KIND
@@ -270,7 +270,7 @@ def _load_frozen(
     assert isinstance(job.data, ImageData)
     name = job.committee.backbone or next(iter(data_type.models))
     builder = _trusted_builder(data_type, name, model, manifest.folder)
-    network = data_type.build_model(ImageEncoder(job.data.size or USUAL_SIZE), name, {}, builder=builder)
+    network = data_type.build_model(ImageEncoder(job.data.input_size), name, {}, builder=builder)
     _load_weights(network, manifest, BACKBONE_FILE, name)
     return FrozenImageType(job.data, network)
 

@@ -15,6 +15,7 @@ from apmax import extras, validation
 from apmax.data import ON_ERROR, RowSource, UnreadableRow, check_writable, open_writer
 from apmax.workflows.contact_sheets import ContactSheet
 from apmax.workflows.data_types import RowReport
+from apmax.workflows.labelled_files import same_file
 from apmax.workflows.saved_model import SavedModel, Scores
 
 pa = extras.load("pyarrow", "tables")
@@ -63,21 +64,9 @@ def write_predictions(
     """
     if probability:
         model.check_calibration()
-    names = added_columns(model, name, probability=probability)
-    for column in names:
-        if column in source.columns:
-            raise ValueError(
-                f"name: {source.path} has a column {column!r} already: choose another name for the new one (name=...)"
-            )
-    file = Path(out)
-    if file.exists() and file.samefile(source.path):
-        raise ValueError(f"out must be another file than the data, got {out}")
+    names, file = added_columns(model, name, probability=probability), Path(out)
     errors = errors_file(file)
-    if errors.exists() and errors.samefile(source.path):
-        raise ValueError(
-            f"out: rows that cannot be read are written to {errors}, which is the data: choose another name than "
-            f"{file.name}"
-        )
+    _check_output(source, file, errors, names)
     if top is not None:
         validation.whole("top", top, 1)
     validation.choice("on_error", on_error, ON_ERROR)
@@ -103,11 +92,27 @@ def write_predictions(
     if sheet is not None:
         sheet.draw(report.rows - len(report.unreadable_rows), complete=top is None)
     if report.unreadable_rows:
-        write_table(errors, _row_table(report.unreadable_rows))
+        _write_table(errors, _row_table(report.unreadable_rows))
     else:
         errors.unlink(missing_ok=True)
     report.add_time("writing")
     return report
+
+
+def _check_output(source: RowSource, file: Path, errors: Path, names: Sequence[str]) -> None:
+    """Raise for a new column that the source has, and for a file that is the source."""
+    for column in names:
+        if column in source.columns:
+            raise ValueError(
+                f"name: {source.path} has a column {column!r} already: choose another name for the new one (name=...)"
+            )
+    if same_file(file, source.path):
+        raise ValueError(f"out must be another file than the data, got {file}")
+    if same_file(errors, source.path):
+        raise ValueError(
+            f"out: rows that cannot be read are written to {errors}, which is the data: choose another name than "
+            f"{file.name}"
+        )
 
 
 def added_columns(model: SavedModel, name: str, *, probability: bool = False) -> list[str]:
@@ -136,14 +141,14 @@ def errors_file(out: Path) -> Path:
     return out.with_name(f"{out.name[: len(stem)]}.errors.csv")
 
 
-def unreadable_table(files: Mapping[str, Sequence[UnreadableRow]]) -> Any:
-    """Return the unreadable rows of several files as a `pyarrow.Table`, with the name of the file."""
+def write_unreadable(folder: Path, files: Mapping[str, Sequence[UnreadableRow]]) -> None:
+    """Write the rows that cannot be read, by the name of their file, to unreadable.csv; nothing without any."""
     parts = [_row_table(rows).add_column(0, "file", pa.array([name] * len(rows))) for name, rows in files.items()]
-    return pa.concat_tables(parts)
+    if parts:
+        _write_table(folder / "unreadable.csv", pa.concat_tables(parts))
 
 
-def write_table(path: Path, table: Any) -> None:
-    """Write a `pyarrow.Table` to a csv, csv.gz or parquet file."""
+def _write_table(path: Path, table: Any) -> None:
     with open_writer(path) as writer:
         writer.write(table)
 

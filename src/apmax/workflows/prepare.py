@@ -9,17 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from apmax.data import (
-    Targets,
-    UnreadableRow,
-    any_positive,
-    k_fold,
-    one_column,
-)
+from apmax.data import Targets, UnreadableRow, any_positive, k_fold, one_column
 from apmax.data.splits import RowNumbers
 from apmax.train import Data
 from apmax.validation import plural
-from apmax.workflows.data_types import DataConfig, DataType, Encoder, LabelledRows, data_type_of, encode_rows
+from apmax.workflows.data_types import DataConfig, DataType, Encoder, LabelledRows, data_type_of
 from apmax.workflows.labelled_files import read_job_files
 from apmax.workflows.row_split import check_parts, read_times, row_groups, row_splitter, split_rows
 
@@ -57,6 +51,11 @@ class PreparedData:
     unreadable: Mapping[str, tuple[UnreadableRow, ...]] = field(default_factory=dict)
     pool: LabelledRows | None = None
     groups: npt.NDArray[Any] | None = None
+
+    @property
+    def prior(self) -> float:
+        """The share of positive training rows."""
+        return self.train_positives / self.train_rows
 
 
 @dataclass(frozen=True)
@@ -103,19 +102,10 @@ def ensemble_folds(prepared: PreparedData, count: int, *, seed: int) -> Folds | 
         return None
     chosen = [split[number % parts] for number in range(count)]
     used = np.unique(np.concatenate([held_out for _, held_out in chosen]))
-    data = []
-    for train, held_out in chosen:
-        learnt, valid = pool.take(train), pool.take(held_out)
-        data.append(
-            Data(
-                data_type.training_dataset(learnt.dataset, seed),
-                valid.dataset,
-                labels=learnt.labels,
-                valid_labels=valid.labels,
-                sample_weight=_relative_weight(learnt),
-                valid_sample_weight=_relative_weight(valid),
-            )
-        )
+    data = [
+        _encoded(data_type, prepared.encoder, pool.take(train), pool.take(held_out), seed=seed)
+        for train, held_out in chosen
+    ]
     return Folds(data, [np.searchsorted(used, held_out) for _, held_out in chosen], pool.take(used))
 
 
@@ -141,21 +131,10 @@ def prepare_data(config: DataConfig, *, seed: int) -> PreparedData:
             groups = None if every is None else every[divided]
         warnings += _one_sided_targets(targets, {"training": train, "validation": valid, "test": test})
     encoder = data_type.fit_encoder(train.table, data_type.config.not_features)
-    train_set, valid_set = (
-        next(encode_rows(encoder, part.table)).dataset if part.dataset is None else part.dataset
-        for part in (train, valid)
-    )
     warnings += data_type.suspicions(encoder, train.table, train.labels)
     return PreparedData(
         config=data_type.config,
-        data=Data(
-            data_type.training_dataset(train_set, seed),
-            valid_set,
-            labels=train.labels,
-            valid_labels=valid.labels,
-            sample_weight=_relative_weight(train),
-            valid_sample_weight=_relative_weight(valid),
-        ),
+        data=_encoded(data_type, encoder, train, valid, seed=seed),
         encoder=encoder,
         targets=targets,
         train_rows=len(train.labels),
@@ -259,6 +238,20 @@ def prepare_committee_rows(config: DataConfig, *, seed: int) -> CommitteeRows:
         ],
         test=test,
         unreadable=files.unreadable(),
+    )
+
+
+def _encoded(
+    data_type: DataType[Any], encoder: Encoder, train: LabelledRows, valid: LabelledRows, *, seed: int
+) -> Data:
+    """Return training and validation rows for the trainer."""
+    return Data(
+        data_type.training_dataset(train.model_inputs(encoder), seed),
+        valid.model_inputs(encoder),
+        labels=train.labels,
+        valid_labels=valid.labels,
+        sample_weight=_relative_weight(train),
+        valid_sample_weight=_relative_weight(valid),
     )
 
 

@@ -26,6 +26,7 @@ from apmax.workflows.data_types import (
     EncodedRows,
     Encoder,
     FrozenImageType,
+    LabelledRows,
     RowReport,
     data_type_of,
     encode_rows,
@@ -148,6 +149,10 @@ class SavedModel(ABC):
         scores = self._score_encoded(EncodedRows(dataset, rows), None).astype(np.float32)
         self._check_finite(scores, rows)
         return scores.reshape(self._empty(len(rows)).shape)
+
+    def score_rows(self, rows: LabelledRows, report: RowReport) -> Scores:
+        """Return the scores of labelled rows; anomalies of those that are not encoded yet are added to `report`."""
+        return self.score_table(rows.table, report) if rows.dataset is None else self.score_dataset(rows.dataset)
 
     def probabilities(self, scores: Scores) -> Scores:
         """Return the probabilities of scores, of the same shape; NaN stays NaN.

@@ -110,6 +110,13 @@ def score_labelled_rows(
     )
 
 
+def unequal_weights(sample_weight: NDArray[Any] | None) -> _Array | None:
+    """Return weights as metrics take them: None where they are all the same."""
+    if sample_weight is None or not len(sample_weight) or np.ptp(sample_weight) == 0:
+        return None
+    return np.asarray(sample_weight, np.float64)
+
+
 def scores_file(part: str) -> str:
     """Return the name of the file of a part's scores."""
     return f"scores-{part}.npz"

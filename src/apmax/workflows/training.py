@@ -30,10 +30,10 @@ from apmax.train import Ensemble, Result, fit
 from apmax.train.run_directory import RunDirectory
 from apmax.workflows.committee_training import train_committee
 from apmax.workflows.contact_sheets import draw_contact_sheets
-from apmax.workflows.data_types import Encoder, RowReport, data_type_of
+from apmax.workflows.data_types import DataConfig, Encoder, RowReport, data_type_of
 from apmax.workflows.data_types.networks import LARGEST_NETWORK
 from apmax.workflows.evaluation import evaluate_targets
-from apmax.workflows.job import CommitteeJob, Job, JobPlan, job_from_toml, plan_training
+from apmax.workflows.job import CommitteeJob, Job, JobPlan, ModelConfig, job_from_toml, plan_training
 from apmax.workflows.job_result import JobResult, Notify
 from apmax.workflows.model_folder import (
     CALIBRATION_FILE,
@@ -44,7 +44,7 @@ from apmax.workflows.model_folder import (
     weight_files,
 )
 from apmax.workflows.overrides import Overrides
-from apmax.workflows.prediction import unreadable_table, write_table
+from apmax.workflows.prediction import write_unreadable
 from apmax.workflows.prepare import Folds, PreparedData, ensemble_folds, prepare_data
 from apmax.workflows.saved_model import SavedNetwork, Scores
 from apmax.workflows.scored_rows import MODEL_KIND, save_scored_rows, score_labelled_rows
@@ -108,17 +108,7 @@ def _train(
     check_model(plan)
     prepared = prepare_data(plan.data, seed=plan.seed)
     job = plan.resolve(prepared.config, rows=prepared.train_rows, positives=prepared.train_positives)
-    prior = prepared.train_positives / prepared.train_rows
-    network, facts = build_job_network(job, prepared.encoder, prior=prior)
-    chosen = [f"{name} {value}" for name, value in job.model.options.items() if name not in plan.model.options]
-    if chosen:
-        several = "" if job.run.ensemble == 1 else f", mean of {job.run.ensemble}"
-        facts = [f"{job.model.name} with {', '.join(chosen)}{several}, chosen by the data", *facts]
-    parameters = sum(each.numel() for each in network.parameters())
-    if parameters * job.run.ensemble > LARGEST_NETWORK:
-        raise ValueError(
-            f"ensemble: {job.run.ensemble:,} models of {parameters:,} parameters have more than {LARGEST_NETWORK:,}"
-        )
+    network, facts = _planned_network(plan, job, prepared)
     if before is not None:
         _check_same_job(folder, before, job)
     folds = ensemble_folds(prepared, job.run.ensemble, seed=job.run.seed)
@@ -132,15 +122,13 @@ def _train(
         if job.model.pretrained is not None:
             RunDirectory(folder).add_facts({_WEIGHTS_FACT: file_checksum(Path(job.model.pretrained)).sha256})
         save_job(folder, job, prepared.encoder, prepared.targets)
-        if prepared.unreadable:
-            write_table(folder / "unreadable.csv", unreadable_table(prepared.unreadable))
+        write_unreadable(folder, prepared.unreadable)
     if job.run.ensemble == 1:
         build: nn.Module | Callable[[], nn.Module] = network
     else:
         # Each network of an ensemble is built by its own seed: a copy of the first cannot begin at random everywhere.
-        build = partial(
-            data_type_of(job.data).build_model, prepared.encoder, job.model.name, job.model.options, prior=prior
-        )
+        build_model = data_type_of(job.data).build_model
+        build = partial(build_model, prepared.encoder, job.model.name, job.model.options, prior=prepared.prior)
     with nullcontext() if started is None else _marked_incomplete(started):
         result = fit(
             build,
@@ -160,6 +148,25 @@ def _train(
         files = (*JOB_FILES, CALIBRATION_FILE, *weight_files(job), *(each.file for each in evaluated.scored))
         write_manifest(folder, files, kind=MODEL_KIND)
     return evaluated
+
+
+def _planned_network(plan: JobPlan, job: Job, prepared: PreparedData) -> tuple[nn.Module, list[str]]:
+    """Return a job's new network, and lines about what the data and pretrained weights decide of it.
+
+    Raises:
+        ValueError: As `build_job_network`, or an ensemble of too many parameters.
+    """
+    network, facts = build_job_network(job, prepared.encoder, prior=prepared.prior)
+    parameters = sum(each.numel() for each in network.parameters())
+    if parameters * job.run.ensemble > LARGEST_NETWORK:
+        raise ValueError(
+            f"ensemble: {job.run.ensemble:,} models of {parameters:,} parameters have more than {LARGEST_NETWORK:,}"
+        )
+    chosen = [f"{name} {value}" for name, value in job.model.options.items() if name not in plan.model.options]
+    if not chosen:
+        return network, facts
+    several = "" if job.run.ensemble == 1 else f", mean of {job.run.ensemble}"
+    return network, [f"{job.model.name} with {', '.join(chosen)}{several}, chosen by the data", *facts]
 
 
 def _read_started_job(started: Manifest) -> Job | None:
@@ -213,7 +220,9 @@ def build_job_network(job: Job, encoder: Encoder, *, prior: float | None = None)
     return _build(job.data, job.model, encoder, job.run.seed, prior)
 
 
-def _build(data: Any, model: Any, encoder: Encoder, seed: int, prior: float | None) -> tuple[nn.Module, list[str]]:
+def _build(
+    data: DataConfig, model: ModelConfig, encoder: Encoder, seed: int, prior: float | None
+) -> tuple[nn.Module, list[str]]:
     data_type = data_type_of(data)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -245,8 +254,7 @@ def _evaluate(
     test, scored = None, [score_labelled_rows(part, rows, scores)]
     if prepared.test is not None:
         rows, part = prepared.test, "test"
-        encoded = rows.dataset is not None
-        scores = model.score_dataset(rows.dataset) if encoded else model.score_table(rows.table, report)
+        scores = model.score_rows(rows, report)
         test = evaluate_targets(scores, rows.labels, names, rows.sample_weight)
         scored.append(score_labelled_rows(part, rows, scores))
     sheets: list[Path] = []

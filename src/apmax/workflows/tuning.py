@@ -239,7 +239,7 @@ def _sampler_seed(seed: int, first: int) -> int:
 def _validation_ap(job: Job, prepared: PreparedData, trial: Any) -> float:
     """Return the validation AP of the chosen model, after reporting that of every epoch to the study."""
     optuna = extras.load("optuna", "tune")
-    model, _ = build_job_network(job, prepared.encoder, prior=prepared.train_positives / prepared.train_rows)
+    model, _ = build_job_network(job, prepared.encoder, prior=prepared.prior)
     for record in epochs(model, prepared.data, dataclasses.replace(job.run, ensemble=1, devices=1)):
         assert record.valid is not None
         trial.report(record.valid.ap, record.stage_number * STEPS_PER_STAGE + record.epoch)
@@ -309,14 +309,12 @@ def write_best_job(plan: SearchPlan, prepared: PreparedData, result: SearchResul
 
 def draw_search(path: Path, result: SearchResult, space: SearchSpace) -> None:
     """Draw the trials as parallel coordinates, coloured by validation AP, above the settings' importances."""
-    extras.load("matplotlib", "report").use("Agg")
-    plt = extras.load("matplotlib.pyplot", "report")
-    figure, (lines, bars) = plt.subplots(
-        2, 1, figsize=(max(7.0, 1.7 * (len(space) + 1)), 7), layout="constrained", height_ratios=(3, 1.6)
-    )
+    make_figure = extras.load("matplotlib.figure", "report").Figure
+    figure = make_figure(figsize=(max(7.0, 1.7 * (len(space) + 1)), 7), layout="constrained")
+    lines, bars = figure.subplots(2, 1, height_ratios=(3, 1.6))
     values = [value for _, value, _ in result.trials]
     low, high = min(values), max(values)
-    colours = plt.get_cmap("viridis")
+    colours = extras.load("matplotlib", "report").colormaps["viridis"]
 
     def height(value: Any, name: str) -> float:
         return space[name].index(value) / max(1, len(space[name]) - 1)
@@ -341,7 +339,6 @@ def draw_search(path: Path, result: SearchResult, space: SearchSpace) -> None:
     bars.set(title="Importance of each setting" if ordered else "Too few trials for importances", xlim=(0, 1))
     bars.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)
-    plt.close(figure)
 
 
 def short_path(path: str) -> str:

@@ -17,6 +17,7 @@ from apmax.reproduce.pages.summary import (
     mean_curve,
     objective_correlations,
 )
+from apmax.reproduce.pages.text import range_text
 from apmax.validation import plural
 
 # The palette of Okabe and Ito, which is safe for colour-blind readers.
@@ -58,13 +59,15 @@ def draw_item(summary: ItemSummary, path: Path, histories: Histories) -> list[Pa
 
 def save_figure(draw: Callable[[], Any], path: Path) -> None:
     """Write the figure that a function draws as PNG, the same bytes for the same figure."""
-    extras.load("matplotlib", "report").use("Agg")
-    plt = extras.load("matplotlib.pyplot", "report")
-    with plt.rc_context({"font.size": 9, "axes.titlesize": 10, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = draw()
+    mpl = extras.load("matplotlib", "report")
+    with mpl.rc_context({"font.size": 9, "axes.titlesize": 10, "axes.spines.top": False, "axes.spines.right": False}):
         # Without the version of matplotlib in it, the same numbers give the same file.
-        figure.savefig(path, dpi=150, metadata={"Software": None})
-        plt.close(figure)
+        draw().savefig(path, dpi=150, metadata={"Software": None})
+
+
+def new_figure(width: float, height: float) -> Any:
+    """Return an empty figure of a size in inches, which belongs to no window."""
+    return extras.load("matplotlib.figure", "report").Figure(figsize=(width, height), layout="constrained")
 
 
 def has_figure(summary: ItemSummary, histories: Histories) -> bool:
@@ -106,26 +109,18 @@ def _draw_dots(summary: ItemSummary, started: Sequence[GridCell]) -> Any:
 
     The panels of a data set share the scale, and the methods that have runs with one of its networks.
     """
-    plt = extras.load("matplotlib.pyplot", "report")
     cells_of = {data: [cell for cell in started if cell[0] == data] for data, _ in started}
     rows_of = {data: _rows_with_runs(summary, cells) for data, cells in cells_of.items()}
     columns = max(map(len, cells_of.values()))
     heights = [0.9 + 0.26 * len(rows) for rows in rows_of.values()]
-    figure, panels = plt.subplots(
-        len(cells_of),
-        columns,
-        figsize=(2.4 + 3.1 * columns, sum(heights) + 0.4),
-        layout="constrained",
-        squeeze=False,
-        sharex="row",
-        height_ratios=heights,
-    )
+    figure = new_figure(2.4 + 3.1 * columns, sum(heights) + 0.4)
+    panels = figure.subplots(len(cells_of), columns, squeeze=False, sharex="row", height_ratios=heights)
     for line, (data, cells) in zip(panels, cells_of.items(), strict=True):
         for axes, cell in zip(line, cells, strict=False):
             _draw_dot_panel(axes, summary, cell, rows_of[data], with_labels=cell is cells[0])
         for axes in line[len(cells) :]:
             axes.set_axis_off()
-    handles = _dot_legend(plt, any(entry.printed for cell in started for entry in summary.of_cell(cell)))
+    handles = _dot_legend(any(entry.printed for cell in started for entry in summary.of_cell(cell)))
     # A single panel is wide enough for two entries in a line only.
     figure.legend(handles=handles, loc="outside upper left", ncols=2 if columns == 1 else len(handles), frameon=False)
     return figure
@@ -172,9 +167,9 @@ def _draw_dot_row(axes: Any, entry: MethodSummary, height: float, colour: str) -
         axes.annotate(text, (1.01, height), xycoords=("axes fraction", "data"), fontsize=7, color=_GREY, va="center")
 
 
-def _dot_legend(plt: Any, with_paper: bool) -> list[Any]:
+def _dot_legend(with_paper: bool) -> list[Any]:
     """Return the legend's entries."""
-    line = plt.Line2D
+    line = extras.load("matplotlib.lines", "report").Line2D
     handles = [
         line([], [], color=_PAPER_ROWS, marker="o", lw=1.6, label="the paper's methods, our runs: mean ± std"),
         line([], [], color=_OUR_ROWS, marker="o", lw=1.6, label="our rows"),
@@ -244,8 +239,8 @@ def _draw_consistency(axes: Any, summary: ItemSummary, cell: GridCell, histories
     right.spines["right"].set_visible(True)
     axes.set(xlabel="iteration")
     values = objective_correlations(histories, entry)
-    text = "rank correlation " + " to ".join(dict.fromkeys(f"{end(values):.2f}" for end in (min, max)))
-    axes.set_title(f"{summary.cell_label(cell)}\n{text}, {plural(len(values), 'run')}", loc="left")
+    text = f"rank correlation {range_text(values, '.2f')}, {plural(len(values), 'run')}"
+    axes.set_title(f"{summary.cell_label(cell)}\n{text}", loc="left")
 
 
 def _draw_precision_recall(axes: Any, summary: ItemSummary, cell: GridCell, _: Histories) -> None:
@@ -327,11 +322,10 @@ def _not_run(summary: ItemSummary, entries: Sequence[MethodSummary]) -> str:
 
 def _panels(count: int, *, width: float, height: float) -> tuple[Any, list[Any]]:
     """Return a figure and its panels, two or three in a row."""
-    plt = extras.load("matplotlib.pyplot", "report")
     columns = min(count, 2 if count in (2, 4) else 3)
     rows = -(-count // columns)
-    size = (width * columns, height * rows)
-    figure, panels = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    figure = new_figure(width * columns, height * rows)
+    panels = figure.subplots(rows, columns, squeeze=False)
     for axes in panels.flat[count:]:
         axes.set_axis_off()
     return figure, list(panels.flat[:count])

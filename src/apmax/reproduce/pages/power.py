@@ -17,7 +17,7 @@ from apmax.metrics.quantiles import t_quantile
 from apmax.reproduce.grid import ExperimentGrid, GridCell
 from apmax.reproduce.pages.summary import MethodSummaries
 from apmax.reproduce.pages.tables import ResultTable, TableField, TableRow
-from apmax.reproduce.pages.text import NO_VALUE, signed_text
+from apmax.reproduce.pages.text import NO_VALUE, range_text, signed_text
 from apmax.reproduce.run import decode_scores
 
 VISIBLE_DIFFERENCE = 0.01
@@ -109,8 +109,7 @@ def power_table(grid: ExperimentGrid, powers: Sequence[CellPower], base: str) ->
     columns += ["to see the paper's SOAP", f"all methods, median runs to see {VISIBLE_DIFFERENCE:g}"]
     rows = []
     for power in powers:
-        low, high = power.positives
-        texts = [grid.cell_label(power.cell), str(power.pairs), f"{low:,}" if low == high else f"{low:,} to {high:,}"]
+        texts = [grid.cell_label(power.cell), str(power.pairs), range_text(power.positives, ",")]
         for method in _COMPARED:
             spread = power.spreads.get(method)
             texts += [NO_VALUE] * 2 if spread is None else [f"{spread:.4f}", f"{runs_needed(spread):,}"]

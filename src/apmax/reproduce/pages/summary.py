@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from statistics import mean, stdev
+from statistics import correlation, mean, stdev
 from typing import Any, NamedTuple
 
 from apmax.metrics import Paired, compare
@@ -359,11 +359,8 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
     >>> rank_correlation([1, 2, 3, 4], [1, 3, 2, 4])
     0.8
     """
-    a, b = _ranks(a), _ranks(b)
-    mean_a, mean_b = mean(a), mean(b)
-    product = sum((x - mean_a) * (y - mean_b) for x, y in zip(a, b, strict=True))
-    scale = (sum((x - mean_a) ** 2 for x in a) * sum((y - mean_b) ** 2 for y in b)) ** 0.5
-    return product / scale if scale else float("nan")
+    is_constant = min(len(set(a)), len(set(b))) < 2
+    return float("nan") if is_constant else correlation(_ranks(a), _ranks(b))
 
 
 def _ranks(values: Sequence[float]) -> list[float]:

@@ -16,7 +16,6 @@ from apmax.reproduce.pages.text import (
     table_notes,
     won_text,
 )
-from apmax.reproduce.paper import PrintedValue
 
 _MARKS = {"within": "≈", "above": "▲", "below": "▼"}
 
@@ -236,9 +235,5 @@ def _mean_field(entry: MethodSummary, best: bool, metric: str = "auprc", *, rema
 def _printed_column(entries: Sequence[MethodSummary]) -> list[TableField]:
     """Return the paper's numbers."""
     best = _best_methods([(entry.method, entry.printed.mean if entry.printed else None) for entry in entries])
-    return [_printed_field(entry.printed, entry.method in best) for entry in entries]
-
-
-def _printed_field(printed: PrintedValue | None, best: bool) -> TableField:
-    """Return the paper's mean ± standard deviation."""
-    return TableField(f"{printed.mean:.4f} ± {printed.std:.4f}", best) if printed else TableField("")
+    texts = [mean_std_text(entry.printed) if entry.printed else "" for entry in entries]
+    return [TableField(text, entry.method in best) for text, entry in zip(texts, entries, strict=True)]

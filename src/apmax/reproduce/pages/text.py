@@ -21,6 +21,7 @@ from apmax.reproduce.pages.summary import (
     mean_curve,
     objective_correlations,
 )
+from apmax.reproduce.paper import PrintedValue
 from apmax.validation import plural
 
 NO_VALUE = "—"
@@ -28,13 +29,23 @@ _EARLY_EPOCHS = 5
 """The epoch at which the findings read the convergence curves early."""
 
 
-def mean_std_text(value: MeanStd) -> str:
+def mean_std_text(value: MeanStd | PrintedValue) -> str:
     """Return mean ± standard deviation.
 
     >>> mean_std_text(MeanStd(0.5, 0.01234, 3)), mean_std_text(MeanStd(0.5, None, 1))
     ('0.5000 ± 0.0123', '0.5000')
     """
     return f"{value.mean:.4f}" + ("" if value.std is None else f" ± {value.std:.4f}")
+
+
+def range_text(values: Iterable[float], digits: str = "") -> str:
+    """Return the smallest and the largest value, once where they are written the same.
+
+    >>> range_text([3, 1, 2]), range_text([0.501, 0.502], ".2f")
+    ('1 to 3', '0.50')
+    """
+    ordered = sorted(values)
+    return " to ".join(dict.fromkeys(format(value, digits) for value in (ordered[0], ordered[-1])))
 
 
 def runs_text(entry: MethodSummary) -> str:
@@ -128,11 +139,10 @@ def _split_notes(summary: ItemSummary) -> list[str]:
         entry = summary.grid.data[data]
         positives = [line["test"]["positives"] for line in summary.lines if line["data"] == data and line.get("test")]
         if len(entry.splits) > 1 and positives:
-            low, high = min(positives), max(positives)
-            count = f"{low} positives" if low == high else f"{low} to {high} positives"
             notes.append(
-                f"{entry.label}: a run is one of {len(entry.splits)} splits, whose test parts have {count}. The "
-                "deviation is that between splits; the differences are taken within a split."
+                f"{entry.label}: a run is one of {len(entry.splits)} splits, whose test parts have "
+                f"{range_text(positives)} positives. The deviation is that between splits; the differences are taken "
+                "within a split."
             )
             if (summary.seeds or entry.seeds) > 1:
                 notes.append(
@@ -329,10 +339,9 @@ def _consistency_findings(summary: ItemSummary, histories: Histories) -> list[st
         for entry in summary.of_cell(cell):
             values = objective_correlations(histories, entry)
             if values:
-                ends = " to ".join(dict.fromkeys(f"{value:.3f}" for value in (min(values), max(values))))
                 sentences.append(
                     f"{summary.cell_label(cell)}: rank correlation of AP and −P(w) on the training set over the epochs "
-                    f"{ends} ({plural(len(values), 'run')})."
+                    f"{range_text(values, '.3f')} ({plural(len(values), 'run')})."
                 )
     return sentences
 

@@ -105,6 +105,11 @@ class ImageData(DataConfig):
                 raise ValueError(f'{name} mirrors training images, and augment="none" leaves them as they are')
         validation.choice("on_error", self.on_error, ON_ERROR)
 
+    @property
+    def input_size(self) -> int:
+        """Height and width of the inputs of networks; 224 before the training images have decided."""
+        return self.size or USUAL_SIZE
+
 
 @dataclass(frozen=True)
 class ImagePaths:
@@ -235,7 +240,7 @@ class ImageType(DataType[ImageData]):
     def fit_encoder(self, table: Any, excluded: Sequence[str]) -> ImageEncoder:  # noqa: ARG002 - nothing is fitted
         """Return the encoder."""
         paths = ImagePaths(self.config.path, ending=self.config.ending)
-        return ImageEncoder(self.config.size or USUAL_SIZE, self.config.fit, len(self.config.targets), paths=paths)
+        return ImageEncoder(self.config.input_size, self.config.fit, len(self.config.targets), paths=paths)
 
     @classmethod
     def restore_encoder(cls, table: Mapping[str, Any]) -> ImageEncoder:
@@ -263,7 +268,7 @@ class ImageType(DataType[ImageData]):
 
     def default_options(self, model: str, positives: int) -> Mapping[str, Any]:
         """Return width and stem of a residual network for images of up to 64×64."""
-        return small_image_options(self.config.size or USUAL_SIZE, positives) if model in self.models else {}
+        return small_image_options(self.config.input_size, positives) if model in self.models else {}
 
     def default_stages(self, rows: int, positives: int, model: str, *, pretrained: bool = False) -> Sequence[Stage]:
         """Return the stages of `image_recipe`, annealed ones of a new network for small images with few positives.
@@ -273,7 +278,7 @@ class ImageType(DataType[ImageData]):
         [('ce', 80, 4), ('ap + ce', 12, 8)]
         """
         anneal = model in self.models and not pretrained and self._has_few_positives(positives)
-        return image_recipe(rows, positives, size=self.config.size or USUAL_SIZE, anneal=anneal)
+        return image_recipe(rows, positives, size=self.config.input_size, anneal=anneal)
 
     def committee_features(self, rows: LabelledRows, encoder: Any) -> Features:  # noqa: ARG002 - nothing is fitted
         """Return the images, without labels: each member is given its own."""
@@ -292,7 +297,7 @@ class ImageType(DataType[ImageData]):
         training = ImageTraining(
             name,
             self.default_options(name, positives) if new else {},
-            size=self.config.size or USUAL_SIZE,
+            size=self.config.input_size,
             augment=self._augment(),
             anneal=new and name in self.models and self._has_few_positives(positives),
             pretrained=pretrained,
@@ -307,7 +312,7 @@ class ImageType(DataType[ImageData]):
         """Return why a network has no member "head"."""
         if backbone is None:
             return []
-        training = ImageTraining(backbone, size=self.config.size or USUAL_SIZE, builder=self._own_builder(backbone))
+        training = ImageTraining(backbone, size=self.config.input_size, builder=self._own_builder(backbone))
         if training.has_linear_head():
             return []
         return [f"no member head: the scores of {backbone} are not the output of a last linear layer"]
@@ -322,18 +327,18 @@ class ImageType(DataType[ImageData]):
 
     def saved_members(self, backbone: str, builder: Callable[..., nn.Module]) -> Mapping[str, Member]:
         """Return the members that read saved networks of a user's own builder."""
-        encoder = ImageEncoder(self.config.size or USUAL_SIZE)
+        encoder = ImageEncoder(self.config.input_size)
         build = partial(self.build_model, encoder, backbone, {}, builder=builder)
         return image_members(ImageTraining(backbone, size=encoder.size, builder=build))
 
     def _own_builder(self, backbone: str) -> Callable[[], nn.Module] | None:
-        return None if backbone in self.models else partial(_build_backbone, backbone, self.config.size or USUAL_SIZE)
+        return None if backbone in self.models else partial(_build_backbone, backbone, self.config.input_size)
 
     def committee_folds(self, effort: str) -> int:
         """Return 4, for images above 64×64 3: networks are expensive; 5 with the effort "best"."""
         if effort == "best":
             return 5
-        return 1 if effort == "quick" else 4 if (self.config.size or USUAL_SIZE) <= NARROW_SIZE else 3
+        return 1 if effort == "quick" else 4 if self.config.input_size <= NARROW_SIZE else 3
 
     def committee_columns(self, encoder: ImageEncoder) -> int:  # noqa: ARG002 - there are none
         """Return 1: the time that members take is that of their networks."""
@@ -344,7 +349,7 @@ class ImageType(DataType[ImageData]):
         return encoded.dataset
 
     def _has_few_positives(self, positives: int) -> bool:
-        return (self.config.size or USUAL_SIZE) <= NARROW_SIZE and positives < FEW_POSITIVES
+        return self.config.input_size <= NARROW_SIZE and positives < FEW_POSITIVES
 
     def complete(self, table: Any, source: RowSource) -> ImageType:
         """Return the data type with the image size and the augmentation that suits it."""
@@ -384,7 +389,7 @@ class ImageType(DataType[ImageData]):
         dataset, report = image_dataset(
             files,
             tasks[known],
-            size=self.config.size or USUAL_SIZE,
+            size=self.config.input_size,
             fit=self.config.fit,
             on_error=self.config.on_error,
             workers=worker_processes(),
@@ -404,8 +409,7 @@ class ImageType(DataType[ImageData]):
         config = self.config
         if config.augment in (None, "none"):
             return None
-        size = config.size or USUAL_SIZE
-        augment = LARGE_IMAGES if config.augment == "large" else augment_for(min(size, NARROW_SIZE))
+        augment = LARGE_IMAGES if config.augment == "large" else augment_for(min(config.input_size, NARROW_SIZE))
         return replace(augment, flip=bool(config.mirror), upside_down=config.upside_down)
 
     def encoder_for(self, encoder: ImageEncoder, source: RowSource | None, options: Mapping[str, Any]) -> ImageEncoder:
@@ -432,8 +436,9 @@ class ImageType(DataType[ImageData]):
 
     def find_builder(self, name: str) -> Callable[..., nn.Module]:
         """Return the builder of a model: a built-in one, one of timm, or "package.module:callable"."""
-        size = self.config.size or USUAL_SIZE
-        return self.models[name] if name in self.models else partial(build_image_model, name, size=size)
+        if name in self.models:
+            return self.models[name]
+        return partial(build_image_model, name, size=self.config.input_size)
 
     def check_options(self, name: str, options: Mapping[str, Any], builder: Callable[..., nn.Module]) -> None:
         """Raise for options that a model does not have; timm checks those of its models.
@@ -468,7 +473,7 @@ class ImageType(DataType[ImageData]):
     @property
     def scoring_batch_size(self) -> int:
         """Number of images that are scored at a time."""
-        return images_at_a_time(self.config.size or USUAL_SIZE)
+        return images_at_a_time(self.config.input_size)
 
     def draw_contact_sheet(
         self,

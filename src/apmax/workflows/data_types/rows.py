@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from apmax.data import Labels, UnreadableRow, any_positive, describe_unreadable, parsing
+from apmax.data.reading import list_names
 from apmax.data.tables import EncodingReport
 from apmax.validation import plural
 
@@ -64,7 +65,7 @@ class RowReport(EncodingReport):
             )
         self.unreadable_rows += rows
 
-    def lines(self, *, most: int = 3) -> list[str]:
+    def lines(self) -> list[str]:
         """Return one line for each anomaly.
 
         >>> RowReport(rows=9, unreadable_rows=[UnreadableRow(4, "C(C", "extra open parentheses")]).lines()
@@ -72,7 +73,7 @@ class RowReport(EncodingReport):
         """
         lines = super().lines()
         if self.unreadable_rows:
-            lines.append(describe_unreadable(self.unreadable_rows, self.rows, most=most))
+            lines.append(describe_unreadable(self.unreadable_rows, self.rows, most=3))
         if self.reduced:
             lines.append(f"{self.reduced:,} of {self.rows:,} molecules have several fragments: the largest is scored")
         return lines
@@ -143,6 +144,10 @@ class LabelledRows:
         """Number of rows that are positive for any target."""
         return int(any_positive(self.labels).sum())
 
+    def model_inputs(self, encoder: Encoder) -> Any:
+        """Return the dataset of model inputs, made by the encoder where reading has not made it."""
+        return next(encode_rows(encoder, self.table)).dataset if self.dataset is None else self.dataset
+
     def take(self, rows: Any) -> LabelledRows:
         """Return a subset."""
         part = None if self.dataset is None else self.dataset.subset(rows)
@@ -172,7 +177,7 @@ def column_texts(table: Any, column: str, argument: str) -> list[str]:
         ValueError: There is no such column.
     """
     if column not in table.column_names:
-        names = ", ".join(map(repr, table.column_names[:12]))
+        names = list_names(table.column_names)
         raise ValueError(f"{argument}: there is no column {column!r}; the columns are {names}")
     try:
         return parsing.cells(table.column(column))
