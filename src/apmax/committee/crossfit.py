@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +32,7 @@ from apmax.committee.tasks import (
     with_rows,
 )
 from apmax.data import k_fold, split_by_group, split_by_time, split_stratified
+from apmax.data.caching import available_cores
 from apmax.metrics import Interval
 from apmax.train import PlattCurve, fit_platt
 
@@ -468,9 +468,3 @@ def _unscored_committee(
     total = LeaderboardRow("blend", unknown, 1.0, sum(seconds.values()))
     leaderboard = Leaderboard(tuple(board), total, (), notes, part)
     return Committee(dict(members), fold_models, blend, None, leaderboard, scores)
-
-
-def available_cores() -> int:
-    """Return the number of cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
