@@ -146,6 +146,11 @@ def test_cliques_of_a_batch_point_to_their_own_atoms(data):
     assert batch.descriptors.shape == (3, 200)
 
 
+def test_mask_is_not_taken_for_rows_of_molecules(data):
+    with pytest.raises(IndexError, match="of a mask take"):
+        data.subset(data.labels.numpy() == 1)
+
+
 def test_row_beyond_the_data_set_is_an_error(data):
     with pytest.raises(IndexError, match="row 24 of a data set of 24 rows"):
         data[24]

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from apmax.blend import METHODS, fit_blend
 from apmax.committee import MEMBERS, Member, find_members
 from apmax.committee.members import FoldData
-from apmax.committee.network_members import PERCEPTRON
+from apmax.committee.network_members import Perceptron
 from apmax.committee.trees import STOPPING_RULES
 from apmax.data import k_fold
 from apmax.metrics import average_precision
 from apmax.reproduce.results import append_line, read_lines
-from apmax.train import table_recipe
+from apmax.train import Stage, table_recipe
 from benchmarks.committees.report import bootstrap_means
 from benchmarks.committees.tables.crossfits import MemberScores, cached_scores, cross_fit, keep_positives
 from benchmarks.committees.tables.problems import TableSplit, load_table_split
@@ -41,6 +41,8 @@ _SUBSAMPLED = {"bagging_fraction": 0.8, "bagging_freq": 1, "feature_fraction": 0
 
 class SmoothedForest:
     """A forest of scikit-learn that scores like a member: the log-odds of smoothed mean probabilities."""
+
+    rounds: tuple[int, ...] = ()
 
     def __init__(self, estimator: Any) -> None:
         self.estimator = estimator
@@ -125,10 +127,21 @@ FORESTS: dict[str, Member] = {
     "forest, entropy": _forest("forest", criterion="entropy"),
     "forest, 3 rows a leaf": _forest("forest", min_samples_leaf=3),
 }
-_ALONE = replace(PERCEPTRON, name="mlp alone", stages=table_recipe)
+
+
+class _AlonePerceptron(Perceptron):
+    """The perceptron with the recipe of a network alone."""
+
+    name = "mlp alone"
+
+    def stages(self, rows: int, positives: int) -> tuple[Stage, ...]:
+        """Return the two stages."""
+        return table_recipe(rows, positives)
+
+
 NETWORKS: dict[str, Member] = {
     "mlp_ce": MEMBERS["mlp_ce"],
-    "mlp_ce, 4,000 steps": replace(MEMBERS["mlp_ce"], fit=partial(MEMBERS["mlp_ce"].fit, design=_ALONE)),
+    "mlp_ce, 4,000 steps": replace(MEMBERS["mlp_ce"], fit=partial(MEMBERS["mlp_ce"].fit, design=_AlonePerceptron())),
 }
 """Networks with the recipe for committees, and with that of a network alone."""
 VARIANTS: dict[str, Mapping[str, Member]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -54,6 +53,7 @@ def reproduce_command(
     """
     from apmax import validation
     from apmax.cli import _console, progress
+    from apmax.data.caching import available_cores
     from apmax.reproduce import Results, Workspace, code_origin, load_grid, plan_searches
 
     console, grid = _console.output(), load_grid()
@@ -70,8 +70,7 @@ def reproduce_command(
     results = Results(out)
     if not only_tables:
         workspace = Workspace(work, data_dir, code_origin())
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        workers = workers or max(1, cores // threads)
+        workers = workers or max(1, available_cores() // threads)
         progress.show_progress(console, plan, results, workspace, workers=workers, threads=threads)
         results.refresh()
     selection = {"cells": cells, "rows": rows, "budget": budget, "seeds": seeds, "splits": split_names(splits)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,9 +29,9 @@ from apmax.committee.tasks import (
     one_thread_each,
     remaining_seconds,
     run_tasks,
-    with_rows,
 )
 from apmax.data import k_fold, split_by_group, split_by_time, split_stratified
+from apmax.data.caching import available_cores
 from apmax.metrics import Interval
 from apmax.train import PlattCurve, fit_platt
 
@@ -292,25 +291,15 @@ def fit_committee(
     one_split = len(split) == 1 and (any(member.refit for member in members.values()) or not len(split[0][1]))
     refit = rows.times is not None or one_split
     parts = {
-        number: FoldRows(
-            rows.features,
-            rows.features.fit(train, rows.sample_weight),
-            rows.labels,
-            rows.sample_weight,
-            train,
-            held_out,
-            stopping_split(rows, train, seed + number),
-            seed + number,
-        )
-        for number, (train, held_out) in enumerate(split)
+        number: _fold_rows(rows, fold, stopping_split(rows, fold[0], seed + number), seed + number)
+        for number, fold in enumerate(split)
     }
     done = _checked_results(finished or {}, members, split)
     tasks = [FitTask(fold, name) for name in members for fold, part in parts.items() if len(part.held_out)]
     final = [FitTask(FINAL, name) for name in members] if refit else []
-    progress = _Progress(
-        [task for task in tasks + final if (task.fold, task.name) in done], tasks + final, members, n_jobs, on_progress
-    )
-    progress.size = (len(rows.labels), max(1, len(parts[0].encoding.sizes)))
+    size = (len(rows.labels), max(1, len(parts[0].encoding.sizes)))
+    finished_tasks = [task for task in tasks + final if (task.fold, task.name) in done]
+    progress = _Progress(finished_tasks, tasks + final, members, n_jobs, size, on_progress)
     progress.start()
 
     def run(these: Sequence[FitTask], of: Mapping[int, FoldRows], rounds: Any = None) -> None:
@@ -324,18 +313,17 @@ def fit_committee(
     run(tasks, parts)
     if refit:
         every = np.arange(len(rows.labels))
-        whole = with_rows(
-            parts[0],
-            encoding=rows.features.fit(every, rows.sample_weight),
-            train=every,
-            held_out=every[:0],
-            stopping=None,
-            seed=seed,
-        )
+        whole = _fold_rows(rows, (every, every[:0]), None, seed)
         fitted = {name: [done[task.fold, name].model for task in tasks if task.name == name] for name in members}
         counts = {name: common_rounds(models) for name, models in fitted.items()}
         run(final, {FINAL: whole}, {name: count for name, count in counts.items() if count is not None})
     return _join(rows, members, split, parts, whole.encoding if refit else None, done, seed)
+
+
+def _fold_rows(rows: TrainingRows, fold: _Fold, stopping: _Fold | None, seed: int) -> FoldRows:
+    """Return the rows of a fold with the encoding that is fitted to its training rows."""
+    encoding = rows.features.fit(fold[0], rows.sample_weight)
+    return FoldRows(rows.features, encoding, rows.labels, rows.sample_weight, *fold, stopping, seed)
 
 
 def _checked_results(
@@ -361,8 +349,8 @@ class _Progress:
     tasks: Sequence[FitTask]
     members: Mapping[str, Member]
     n_jobs: int
+    size: tuple[int, int]
     report: Callable[[FitProgress], None] | None
-    size: tuple[int, int] = (1, 1)
     started: float = 0.0
     new: list[FitTask] = field(default_factory=list)
 
@@ -468,9 +456,3 @@ def _unscored_committee(
     total = LeaderboardRow("blend", unknown, 1.0, sum(seconds.values()))
     leaderboard = Leaderboard(tuple(board), total, (), notes, part)
     return Committee(dict(members), fold_models, blend, None, leaderboard, scores)
-
-
-def available_cores() -> int:
-    """Return the number of cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

@@ -14,6 +14,7 @@ from scipy import sparse  # type: ignore[import-untyped]
 
 from apmax import extras
 from apmax.data import RobustScale
+from apmax.data.scaling import relative_weights
 from apmax.data.splits import RowNumbers
 
 Matrix = NDArray[np.float32]
@@ -111,8 +112,7 @@ class ArrayFeatures:
 
     def fit(self, rows: RowNumbers, sample_weight: NDArray[np.float64]) -> ScaledColumns:
         """Return the scales of the columns over these rows."""
-        weight = sample_weight[rows]
-        relative = None if np.ptp(weight) == 0 else weight / weight.mean()
+        relative = relative_weights(sample_weight[rows])
         return ScaledColumns(tuple(RobustScale.fit(column[rows], relative) for column in self.array.T))
 
     def encode(self, rows: RowNumbers, encoding: FittedFeatures) -> Matrix:

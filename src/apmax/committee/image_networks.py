@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from apmax import validation
 from apmax.committee.fold_data import FoldData
-from apmax.committee.network_members import NetworkDesign, original_rows, subset, unchanged
+from apmax.committee.network_members import NetworkDesign
 from apmax.models.images import IMAGE_MODELS, load_pretrained
 from apmax.train import Stage, embed, image_recipe
 
@@ -55,21 +54,7 @@ class ImageTraining:
 
     def design(self) -> NetworkDesign:
         """Return the design of the members."""
-        return NetworkDesign(
-            "image network",
-            self._architecture,
-            partial(_build, own=self._own_builders()),
-            self.stages,
-            unchanged,
-            subset,
-            original_rows,
-            _batch_size,
-            partial(_augmented, augment=self.augment),
-            selects=not self.anneal,
-            accelerator="auto",
-            begin=None if self.pretrained is None else partial(load_pretrained, path=self.pretrained),
-            own_code=self.builder is not None,
-        )
+        return _ImageNetwork(self)
 
     def stages(self, rows: int, positives: int) -> tuple[Stage, ...]:
         """Return the two stages for a number of rows and of positives."""
@@ -101,16 +86,8 @@ class ImageTraining:
         return True
 
     def _new_network(self) -> nn.Module:
-        return _build(self._table(), None, own=self._own_builders())
-
-    def _own_builders(self) -> dict[str, Callable[[], nn.Module]]:
-        return {} if self.builder is None else {self.name: self.builder}
-
-    def _architecture(self, data: FoldData) -> Mapping[str, Any]:  # noqa: ARG002 - the same for all folds
-        return self._table()
-
-    def _table(self) -> dict[str, Any]:
-        return {"name": self.name, "options": dict(self.options)}
+        design = _ImageNetwork(self)
+        return design.build(design.architecture(None), None)
 
 
 class SecondsPerRow(NamedTuple):
@@ -125,27 +102,48 @@ NO_SECONDS = SecondsPerRow(0.0, 0.0, 0.0)
 """Where nothing is planned."""
 
 
-def _build(
-    architecture: Mapping[str, Any],
-    prior: float | None,  # noqa: ARG001 - training finds it soon
-    *,
-    own: Mapping[str, Callable[[], nn.Module]],
-) -> nn.Module:
-    if architecture["name"] in own and not architecture["options"]:
-        return own[architecture["name"]]()
-    name = validation.choice("model", architecture["name"], IMAGE_MODELS)
-    options = {key: architecture["options"][key] for key in _OPTIONS if key in architecture["options"]}
-    if set(options) != set(architecture["options"]):
-        raise ValueError(f"options must be some of {', '.join(_OPTIONS)}, got {', '.join(architecture['options'])}")
-    return IMAGE_MODELS[name](1, **options)
+@dataclass(frozen=True)
+class _ImageNetwork(NetworkDesign):
+    """A network of images, trained as `training` says."""
 
+    training: ImageTraining
+    name = "image network"
+    accelerator = "auto"
 
-def _batch_size(images: ImageDataset) -> int:
-    # With it come the readers of images, and pyarrow, which tables as arrays do not need.
-    from apmax.data.images import images_at_a_time
+    @property
+    def selects(self) -> bool:
+        return not self.training.anneal
 
-    return images_at_a_time(images.store.shape[0])
+    @property
+    def own_code(self) -> bool:
+        return self.training.builder is not None
 
+    def architecture(self, data: FoldData | None) -> Mapping[str, Any]:  # noqa: ARG002 - the same for all folds
+        return {"name": self.training.name, "options": dict(self.training.options)}
 
-def _augmented(images: ImageDataset, seed: int, *, augment: Augment | None) -> ImageDataset:
-    return images.subset(range(len(images)), augment=augment, seed=seed)
+    def build(self, architecture: Mapping[str, Any], prior: float | None) -> nn.Module:  # noqa: ARG002 - found soon
+        training = self.training
+        if training.builder is not None and architecture == {"name": training.name, "options": {}}:
+            return training.builder()
+        name = validation.choice("model", architecture["name"], IMAGE_MODELS)
+        options = {key: architecture["options"][key] for key in _OPTIONS if key in architecture["options"]}
+        if set(options) != set(architecture["options"]):
+            raise ValueError(f"options must be some of {', '.join(_OPTIONS)}, got {', '.join(architecture['options'])}")
+        return IMAGE_MODELS[name](1, **options)
+
+    def begin(self, network: nn.Module) -> nn.Module:
+        if self.training.pretrained is not None:
+            load_pretrained(network, self.training.pretrained)
+        return network
+
+    def stages(self, rows: int, positives: int) -> tuple[Stage, ...]:
+        return self.training.stages(rows, positives)
+
+    def augmented(self, dataset: ImageDataset, seed: int) -> ImageDataset:
+        return dataset.subset(range(len(dataset)), augment=self.training.augment, seed=seed)
+
+    def batch_size(self, rows: ImageDataset) -> int:
+        # With it come the readers of images, and pyarrow, which tables as arrays do not need.
+        from apmax.data.images import images_at_a_time
+
+        return images_at_a_time(rows.store.shape[0])

@@ -219,6 +219,13 @@ def fit_linear(
     return minimize_lbfgs(objective, start[:-1], factor=factor, max_iter=max_iter, tol=tol)
 
 
+def fit_columns(X: Any, labels: _Array, sample_weight: _Array, *, loss: str) -> tuple[_Array, float]:
+    """Return the fitted weights (d,) of the columns as they are, and the intercept that makes the mean score 0."""
+    columns = column_moments(X, sample_weight)
+    weight = fit_linear(X, labels, sample_weight, columns, loss=loss).weight * columns.inverse
+    return weight, float(-columns.mean @ weight)
+
+
 def linear_ap_objective(
     X: Any, labels: _Array, sample_weight: _Array, columns: ColumnMoments, *, l2: float, surrogate: str, margin: float
 ) -> _Objective:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from apmax import validation
 from apmax.committee.features import Matrix
 from apmax.committee.fold_data import FittedMember, FoldData
 from apmax.committee.image_networks import NO_SECONDS, ImageTraining, SecondsPerRow
-from apmax.committee.linear import column_moments, fit_linear
+from apmax.committee.linear import fit_columns
 from apmax.committee.network_members import GRAPH_NETWORK, NetworkMember, fit_head, fit_network_member
 from apmax.committee.trees import MOST_FOREST_ROWS, Boosting, Forest, fit_boosting, fit_forest
 from apmax.data.archives import npz_content, read_npz
@@ -36,11 +36,7 @@ class LinearMember:
     sizes: tuple[int, ...]
     weight: _Array
     intercept: float
-
-    @property
-    def rounds(self) -> tuple[int, ...]:
-        """Empty: there is no stopping."""
-        return ()
+    rounds: ClassVar[tuple[int, ...]] = ()
 
     def score(self, matrix: Matrix) -> _Array:
         """Return the weighted sums."""
@@ -66,11 +62,7 @@ class EstimatorMember:
     """A user's own scikit-learn estimator; it scores the rows in their original form and cannot be saved."""
 
     estimator: Any
-
-    @property
-    def rounds(self) -> tuple[int, ...]:
-        """Empty: there is no stopping."""
-        return ()
+    rounds: ClassVar[tuple[int, ...]] = ()
 
     def score(self, rows: Any) -> _Array:
         """Return decision values, or the log-odds of probabilities."""
@@ -188,10 +180,7 @@ class _OneHotForest:
 
     sizes: tuple[int, ...]
     forest: Forest
-
-    @property
-    def rounds(self) -> tuple[int, ...]:
-        return ()
+    rounds: ClassVar[tuple[int, ...]] = ()
 
     def score(self, matrix: Matrix) -> _Array:
         return self.forest.score(one_hot(matrix, self.sizes))
@@ -217,10 +206,7 @@ def _fit_forest(data: FoldData, *, kind: str, trees: int = _TREES) -> FittedMemb
 
 def _fit_linear(data: FoldData, *, loss: str) -> FittedMember:
     matrix = one_hot(data.matrix, data.sizes).astype(np.float64)
-    moments = column_moments(matrix, data.sample_weight)
-    found = fit_linear(matrix, data.labels, data.sample_weight, moments, loss=loss)
-    weight = found.weight * moments.inverse
-    return LinearMember(tuple(data.sizes), weight, float(-moments.mean @ weight))
+    return LinearMember(tuple(data.sizes), *fit_columns(matrix, data.labels, data.sample_weight, loss=loss))
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 from apmax.committee.linear import column_moments
 from apmax.data import RobustScale, split_stratified
+from apmax.data.scaling import relative_weights
 from apmax.models.tables import build_table_model
 from apmax.train import MINED_STAGE, Data, Optimizer, Record, Run, Sampler, Stage, fit, mined_stage, table_recipe
 
@@ -85,15 +86,6 @@ class SparseRows(Dataset[Tensor]):
 def row_dataset(table: Any) -> Dataset[Any]:
     """Return the rows of a dense or sparse table as a torch data set."""
     return SparseRows(table) if sparse.issparse(table) else TensorDataset(torch.from_numpy(np.ascontiguousarray(table)))
-
-
-def relative_weights(sample_weight: _Array) -> _Array | None:
-    """Return the weights divided by their mean, since only their ratios matter; None if they are all equal.
-
-    >>> relative_weights(np.array([2.0, 4.0, 6.0])).tolist(), relative_weights(np.array([0.5, 0.5]))
-    ([0.5, 1.0, 1.5], None)
-    """
-    return None if np.ptp(sample_weight) == 0 else sample_weight / sample_weight.mean()
 
 
 def hold_out_rows(labels: _Array, share: float, seed: int) -> tuple[_RowNumbers, _RowNumbers]:

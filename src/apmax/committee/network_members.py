@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import io
 import threading
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -19,8 +19,9 @@ from torch.utils.data import TensorDataset
 
 from apmax.committee.features import Matrix
 from apmax.committee.fold_data import FoldData
-from apmax.committee.linear import column_moments, fit_linear
-from apmax.committee.network import feasible_stage, relative_weights
+from apmax.committee.linear import fit_columns
+from apmax.committee.network import feasible_stage
+from apmax.data.scaling import relative_weights
 from apmax.models.tables import build_table_model
 from apmax.train import MINED_STAGE, Data, Run, Stage, embed, fit, mined_stage, predict, sized_recipe, table_recipe
 from apmax.train.selection import smooth_values
@@ -31,122 +32,128 @@ _RowNumbers = NDArray[np.int64]
 _STAGE_SEED = 100_000
 
 
-@dataclass(frozen=True)
-class NetworkDesign:
+class NetworkDesign(ABC):
     """What the networks of a member read, how they are built and trained.
+
+    By default that is rows in their original form, a data set with `subset`, and networks on the CPU.
 
     Attributes:
         name: Of the network and its training.
-        architecture: Returns what the networks of a fold are built from, as plain values that are saved with them.
-        build: Returns a new network of an architecture, begun at the share of positives if that is given.
-        stages: Returns the two stages for a number of rows and of positives.
-        dataset: Returns rows in the form that the member scores as a torch data set.
-        take: Returns some of the rows.
-        rows: Returns the rows of a fold in the form that the member scores.
-        batch_size: Returns how many of the rows are scored at a time.
-        augmented: Returns a data set as it is trained on, changed at random by a seed.
-        selects: Whether held-out rows select the epoch; otherwise networks learn from all rows, to the last epoch.
         accelerator: As in Lightning Fabric; "auto" trains and scores on a GPU if there is one.
-        begin: Changes a new network before it is trained, such as to pretrained weights; None for nothing.
-        own_code: Whether `build` calls code of the user's own, which may not know the device "meta".
     """
 
-    name: str
-    architecture: Callable[[FoldData], Mapping[str, Any]]
-    build: Callable[[Mapping[str, Any], float | None], nn.Module]
-    stages: Callable[[int, int], tuple[Stage, ...]]
-    dataset: Callable[[Any], Any]
-    take: Callable[[Any, _RowNumbers], Any]
-    rows: Callable[[FoldData], Any]
-    batch_size: Callable[[Any], int]
-    augmented: Callable[[Any, int], Any]
-    selects: bool = True
-    accelerator: str = "cpu"
-    begin: Callable[[Any], Any] | None = None
-    own_code: bool = False
+    name: ClassVar[str]
+    accelerator: ClassVar[str] = "cpu"
+
+    @property
+    def selects(self) -> bool:
+        """Whether held-out rows select the epoch; otherwise networks learn from all rows, to the last epoch."""
+        return True
+
+    @property
+    def own_code(self) -> bool:
+        """Whether `build` calls code of the user's own, which may not know the device "meta"."""
+        return False
+
+    def architecture(self, data: FoldData) -> Mapping[str, Any]:  # noqa: ARG002 - overridden
+        """Return what the networks of a fold are built from, as plain values that are saved with them."""
+        return {}
+
+    @abstractmethod
+    def build(self, architecture: Mapping[str, Any], prior: float | None) -> nn.Module:
+        """Return a new network of an architecture, begun at the share of positives if that is given."""
+
+    def begin(self, network: nn.Module) -> nn.Module:
+        """Return a new network as it is trained from, such as with pretrained weights."""
+        return network
+
+    @abstractmethod
+    def stages(self, rows: int, positives: int) -> tuple[Stage, ...]:
+        """Return the two stages for a number of rows and of positives."""
+
+    def rows(self, data: FoldData) -> Any:
+        """Return the rows of a fold in the form that the member scores."""
+        return data.rows
+
+    def take(self, rows: Any, places: _RowNumbers) -> Any:
+        """Return some of the rows."""
+        return rows.subset(places)
+
+    def dataset(self, rows: Any) -> Any:
+        """Return the rows as a torch data set."""
+        return rows
+
+    def augmented(self, dataset: Any, seed: int) -> Any:  # noqa: ARG002 - overridden
+        """Return a data set as it is trained on, changed at random by a seed."""
+        return dataset
+
+    @abstractmethod
+    def batch_size(self, rows: Any) -> int:
+        """Return how many of the rows are scored at a time."""
 
     def placed(self, network: nn.Module) -> nn.Module:
         """Return the network on the device that it scores on."""
         return network.to("cuda") if self.accelerator == "auto" and torch.cuda.is_available() else network
 
 
-def _matrix_of(data: FoldData) -> Matrix:
-    return data.matrix
+class Perceptron(NetworkDesign):
+    """Two hidden layers on the encoded columns; the folds' networks are averaged."""
+
+    name = "mlp"
+
+    def architecture(self, data: FoldData) -> Mapping[str, Any]:
+        """Return the numbers of codes of the columns."""
+        return {"sizes": [int(size) for size in data.sizes]}
+
+    def build(self, architecture: Mapping[str, Any], prior: float | None) -> nn.Module:
+        """Return a new perceptron."""
+        return build_table_model("mlp", [int(size) for size in architecture["sizes"]], prior=prior)
+
+    def stages(self, rows: int, positives: int) -> tuple[Stage, ...]:
+        """Return the short form of the recipe of tables."""
+        return table_recipe(rows, positives, averaged=True)
+
+    def rows(self, data: FoldData) -> Matrix:
+        """Return the encoded rows."""
+        return data.matrix
+
+    def take(self, rows: Matrix, places: _RowNumbers) -> Matrix:
+        """Return some of the rows."""
+        return rows[places]
+
+    def dataset(self, rows: Matrix) -> TensorDataset:
+        """Return the rows as tensors."""
+        return TensorDataset(torch.from_numpy(np.ascontiguousarray(rows)))
+
+    def batch_size(self, rows: Matrix) -> int:  # noqa: ARG002 - of any size
+        """Return a number for rows of any size."""
+        return 8192
 
 
-def original_rows(data: FoldData) -> Any:
-    """Return the rows of a fold in their original form."""
-    return data.rows
+class MoleculeNetwork(NetworkDesign):
+    """GINE on molecular graphs, which reads a `MoleculeDataset`."""
 
+    name = "gine"
 
-def _column_sizes(data: FoldData) -> Mapping[str, Any]:
-    return {"sizes": [int(size) for size in data.sizes]}
+    def build(self, architecture: Mapping[str, Any], prior: float | None) -> nn.Module:  # noqa: ARG002
+        """Return a new network."""
+        # With it come the readers of molecules, and pyarrow, which tables as arrays do not need.
+        from apmax.models.graphs import GRAPH_MODELS
 
+        return GRAPH_MODELS["gine"](_GRAPH_WIDTH, 1)
 
-def _no_options(data: FoldData) -> Mapping[str, Any]:  # noqa: ARG001 - always the same network
-    return {}
+    def stages(self, rows: int, positives: int) -> tuple[Stage, ...]:
+        """Return a shorter form of the recipe of `apmax train --model gine`: the folds' networks are averaged."""
+        return sized_recipe(rows, positives, steps=_GRAPH_STEPS, joint_steps=_GRAPH_JOINT_STEPS, least_epochs=5)
 
-
-def _matrix_batch(matrix: Matrix) -> int:  # noqa: ARG001 - of any size
-    return 8192
-
-
-def _graph_batch(molecules: Any) -> int:  # noqa: ARG001 - of any size
-    return 1024
-
-
-def _matrix_rows(matrix: Matrix, rows: _RowNumbers) -> Matrix:
-    return matrix[rows]
-
-
-def _matrix_dataset(matrix: Matrix) -> TensorDataset:
-    return TensorDataset(torch.from_numpy(np.ascontiguousarray(matrix)))
-
-
-def _build_perceptron(architecture: Mapping[str, Any], prior: float | None) -> nn.Module:
-    return build_table_model("mlp", [int(size) for size in architecture["sizes"]], prior=prior)
-
-
-def subset(dataset: Any, rows: _RowNumbers) -> Any:
-    """Return some rows of a data set of molecules or images."""
-    return dataset.subset(rows)
-
-
-def unchanged(dataset: Any, seed: int = 0) -> Any:  # noqa: ARG001 - nothing is random
-    """Return the data set."""
-    return dataset
-
-
-def _build_graph_network(architecture: Mapping[str, Any], prior: float | None) -> nn.Module:  # noqa: ARG001
-    # With it come the readers of molecules, and pyarrow, which tables as arrays do not need.
-    from apmax.models.graphs import GRAPH_MODELS
-
-    return GRAPH_MODELS["gine"](_GRAPH_WIDTH, 1)
-
-
-def _graph_stages(rows: int, positives: int) -> tuple[Stage, ...]:
-    """Return a shorter form of the recipe of `apmax train --model gine`: the folds' networks are averaged."""
-    return sized_recipe(rows, positives, steps=_GRAPH_STEPS, joint_steps=_GRAPH_JOINT_STEPS, least_epochs=5)
+    def batch_size(self, rows: Any) -> int:  # noqa: ARG002 - of any size
+        """Return a number for molecules of any size."""
+        return 1024
 
 
 _GRAPH_WIDTH = 64
 _GRAPH_STEPS, _GRAPH_JOINT_STEPS = 6000, 1000
-PERCEPTRON = NetworkDesign(
-    "mlp",
-    _column_sizes,
-    _build_perceptron,
-    partial(table_recipe, averaged=True),
-    _matrix_dataset,
-    _matrix_rows,
-    _matrix_of,
-    _matrix_batch,
-    unchanged,
-)
-"""Two hidden layers on the encoded columns; the folds' networks are averaged."""
-GRAPH_NETWORK = NetworkDesign(
-    "gine", _no_options, _build_graph_network, _graph_stages, unchanged, subset, original_rows, _graph_batch, unchanged
-)
-"""GINE on molecular graphs, which reads a `MoleculeDataset`."""
+PERCEPTRON, GRAPH_NETWORK = Perceptron(), MoleculeNetwork()
 # A large network takes all cores for a batch: several at a time would be no faster and take more memory.
 _SCORING = threading.Lock()
 
@@ -233,13 +240,12 @@ def fit_head(data: FoldData, *, design: NetworkDesign) -> NetworkMember:
     # Not in the cache folder: no other fit has these weights.
     network = design.placed(copy.deepcopy(start.network))
     features = embed(network, design.dataset(rows), batch_size=design.batch_size(rows)).double().numpy()
-    moments = column_moments(features, data.sample_weight)
-    weight = fit_linear(features, data.labels, data.sample_weight, moments, loss="ap").weight * moments.inverse
+    weight, intercept = fit_columns(features, data.labels, data.sample_weight, loss="ap")
     head = last_linear(network.cpu())
     with torch.no_grad():
         head.weight.copy_(torch.from_numpy(weight)[None])
         if head.bias is not None:
-            head.bias.fill_(float(-moments.mean @ weight))
+            head.bias.fill_(intercept)
     return NetworkMember(design.architecture(data), network, data.rounds or (start.epoch,), design)
 
 
@@ -263,9 +269,7 @@ def _new_network(data: FoldData, design: NetworkDesign) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(data.seed)
         network = design.build(design.architecture(data), data.labels[train].sum() / len(train))
-    if design.begin is not None:
-        design.begin(network)
-    return network
+    return design.begin(network)
 
 
 def _with_loss(stage: Stage, loss: str | None) -> Stage:

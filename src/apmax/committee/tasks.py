@@ -11,7 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -351,12 +351,7 @@ def remaining_seconds(
 
 def common_rounds(models: Sequence[FittedMember]) -> tuple[int, ...] | None:
     """Return the median numbers of rounds that the folds' models found; None if the member has none."""
-    found = [tuple(model.rounds) for model in models if getattr(model, "rounds", ())]
+    found = [model.rounds for model in models if model.rounds]
     if not found:
         return None
     return tuple(round(float(np.median(values))) for values in zip(*found, strict=True))
-
-
-def with_rows(fold: FoldRows, **changes: Any) -> FoldRows:
-    """Return a copy of a fold with other rows or another encoding, nothing encoded yet."""
-    return replace(fold, shared={}, _lock=threading.Lock(), _encoded=lambda: None, **changes)

@@ -119,10 +119,14 @@ _OTHER_BYTES = 2**24
 """Bytes of an archive beside the files that are read: headers, other files (16 MiB)."""
 
 
-def _open_bytes(path: Path) -> BinaryIO:
+def is_gzip(path: Path) -> bool:
+    """Return whether a file is compressed by gzip: by its content, since a download may come compressed or not."""
     with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path) if packed else path.open("rb")  # type: ignore[return-value]
+        return file.read(2) == b"\x1f\x8b"
+
+
+def _open_bytes(path: Path) -> BinaryIO:
+    return gzip.open(path) if is_gzip(path) else path.open("rb")  # type: ignore[return-value]
 
 
 class _BoundedReader(io.RawIOBase):

@@ -59,7 +59,7 @@ def cached_folder(
     """
     folder = cache_folder(name, cache)
     if not folder.exists():
-        with _one_writer(folder), _folder_beside(folder) as beside:
+        with _one_writer(folder), folder_beside(folder) as beside:
             if not folder.exists():  # another process may have written it meanwhile
                 found = list(write(beside))
                 (beside / _UNREADABLE).write_text(json.dumps([asdict(item) for item in found]), encoding="utf-8")
@@ -92,8 +92,9 @@ def _one_writer(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _folder_beside(folder: Path) -> Iterator[Path]:
+def folder_beside(folder: Path) -> Iterator[Path]:
     """Give a folder to fill beside `folder`, which is deleted at the end unless it was renamed."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         yield beside
@@ -125,9 +126,13 @@ def _until_exit(beside: Path) -> Path:
 
 
 def worker_processes() -> int:
-    """Return the number of processes for parallel work: one for each processor that this one may use, at most 8."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(available, 8)
+    """Return the number of processes for parallel work: one for each core that this one may use, at most 8."""
+    return min(available_cores(), 8)
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def ordered(function: Callable[[In], Out], items: Iterable[In], *, workers: int = 1) -> Iterator[Out]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+
+from apmax.data.caching import folder_beside
 
 VARIABLE = "APMAX_DATA"
 _SECONDS = 60
@@ -58,9 +59,7 @@ def fetch(url: str, path: Path, *, verify: Callable[[Path], None] | None = None)
     Raises:
         FileNotFoundError: The download failed.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-    try:
+    with folder_beside(path) as beside:
         # The same name, since its ending gives the format.
         part = beside / path.name
         try:
@@ -71,5 +70,3 @@ def fetch(url: str, path: Path, *, verify: Callable[[Path], None] | None = None)
         if verify is not None:
             verify(part)
         part.replace(path)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from apmax import extras
+from apmax.data.archives import is_gzip
 from apmax.validation import first_line
 
 pa = extras.load("pyarrow", "tables")
@@ -245,7 +246,7 @@ class TableFile(RowSource):
 
     def _open_csv(self, stored: Sequence[str]) -> Any:
         return arrow_csv.open_csv(
-            pa.input_stream(str(self.path), compression="gzip" if _is_gzip(self.path) else None),
+            pa.input_stream(str(self.path), compression="gzip" if is_gzip(self.path) else None),
             read_options=arrow_csv.ReadOptions(block_size=BLOCK_BYTES),
             parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
             convert_options=arrow_csv.ConvertOptions(
@@ -395,14 +396,8 @@ def _existing(path: str | os.PathLike[str]) -> Path:
     return Path(path)
 
 
-def _is_gzip(path: Path) -> bool:
-    # By content and not by name: a download may come compressed or not.
-    with path.open("rb") as file:
-        return file.read(2) == b"\x1f\x8b"
-
-
 def _open_text(path: Path, newline: str | None = None) -> TextIO:
-    if _is_gzip(path):
+    if is_gzip(path):
         return gzip.open(path, "rt", encoding="utf-8-sig", newline=newline)
     return path.open(encoding="utf-8-sig", newline=newline)
 

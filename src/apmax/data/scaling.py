@@ -70,3 +70,12 @@ def _quartiles(values: _Numbers, sample_weight: _Numbers | None) -> tuple[float,
         positions = np.searchsorted(total, np.array([0.25, 0.5, 0.75]) * total[-1])
         low, median, high = values[order][np.minimum(positions, len(values) - 1)]
     return float(low), float(median), float(high)
+
+
+def relative_weights(sample_weight: _Numbers) -> _Numbers | None:
+    """Return the weights divided by their mean, since only their ratios matter; None if they are all equal.
+
+    >>> relative_weights(np.array([2.0, 4.0, 6.0])).tolist(), relative_weights(np.array([0.5, 0.5]))
+    ([0.5, 1.0, 1.5], None)
+    """
+    return None if np.ptp(sample_weight) == 0 else sample_weight / sample_weight.mean()

@@ -17,9 +17,18 @@ from apmax.samplers.labels import labels_of
 
 
 class EpochSampler(Sampler[list[int]], ABC):
-    """The base class of both samplers: epochs of batches that can be entered at any position."""
+    """The base class of the samplers: epochs of batches that can be entered at any position."""
 
-    def __init__(self, batch_size: int, num_pos: int, seed: int, rank: int, world_size: int) -> None:
+    def __init__(
+        self,
+        labels: Any,
+        batch_size: int = 64,
+        *,
+        num_pos: int = 4,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
         self.batch_size = validation.whole("batch_size", batch_size, 1)
         self.num_pos = validation.whole("num_pos", num_pos, 1)
         self.seed = validation.whole("seed", seed)
@@ -33,6 +42,11 @@ class EpochSampler(Sampler[list[int]], ABC):
             raise ValueError(f"rank must lie in 0 to {world_size - 1} with world_size={world_size}, got {rank}")
         self.epoch = 0
         self._first = 0
+        self._set_labels(labels_of(labels))
+
+    @abstractmethod
+    def _set_labels(self, table: Tensor) -> None:
+        """Learn the rows of each class; raise where they do not suffice for the batches."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -96,7 +110,7 @@ class PositiveBatchSampler(EpochSampler):
     Args:
         labels: 0/1 labels as array, tensor or list, or the data set itself (see `labels_of`). The sampler yields
             positions in it: for a `Subset`, positions in that subset.
-        batch_size: RowArray in a batch.
+        batch_size: Rows in a batch.
         num_pos: Positives in a batch.
         seed: Batches are a function of seed and position alone; no global generator is read or written.
         rank: This process, from 0.
@@ -111,18 +125,7 @@ class PositiveBatchSampler(EpochSampler):
     (2, [5, 3])
     """
 
-    def __init__(
-        self,
-        labels: Any,
-        batch_size: int = 64,
-        *,
-        num_pos: int = 4,
-        seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
-    ) -> None:
-        super().__init__(batch_size, num_pos, seed, rank, world_size)
-        table = labels_of(labels)
+    def _set_labels(self, table: Tensor) -> None:
         if table.ndim != 1:
             raise ValueError(
                 f"labels must have shape (n,), got {tuple(table.shape)}; for several tasks use MultiTaskBatchSampler"
@@ -131,7 +134,7 @@ class PositiveBatchSampler(EpochSampler):
         if len(self._positives) < self.num_pos:
             raise ValueError(
                 f"labels hold {len(self._positives)} positive(s) among {len(table)} rows, too few for "
-                f"num_pos={num_pos} different ones in a batch; lower num_pos"
+                f"num_pos={self.num_pos} different ones in a batch; lower num_pos"
             )
         if len(self._negatives) == 0:
             raise ValueError(f"labels hold no negatives among {len(table)} rows; an epoch is a pass over the negatives")
@@ -140,7 +143,8 @@ class PositiveBatchSampler(EpochSampler):
         if smallest < self.world_size:
             raise ValueError(
                 f"an epoch's last batch has {smallest} row(s), which leaves nothing for some of "
-                f"world_size={world_size} processes; choose another batch_size than {batch_size}, or fewer processes"
+                f"world_size={self.world_size} processes; choose another batch_size than {self.batch_size}, or fewer "
+                "processes"
             )
 
     def __len__(self) -> int:
@@ -184,7 +188,7 @@ class MultiTaskBatchSampler(EpochSampler):
 
     Args:
         labels: Labels of shape (n, tasks), NaN where not measured, or a data set that has them (see `labels_of`).
-        batch_size: RowArray in a batch.
+        batch_size: Rows in a batch.
         num_pos: Positives of the task in a batch.
         seed: Batches are a function of seed and position alone; no global generator is read or written.
         rank: This process, from 0.
@@ -200,18 +204,7 @@ class MultiTaskBatchSampler(EpochSampler):
     (2, [2, 2])
     """
 
-    def __init__(
-        self,
-        labels: Any,
-        batch_size: int = 64,
-        *,
-        num_pos: int = 4,
-        seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
-    ) -> None:
-        super().__init__(batch_size, num_pos, seed, rank, world_size)
-        table = labels_of(labels)
+    def _set_labels(self, table: Tensor) -> None:
         table = table[:, None] if table.ndim == 1 else table
         served = ((table == 1).any(0) & (table == 0).any(0)).numpy()
         self.tasks: list[int] = np.flatnonzero(served).tolist()
@@ -224,7 +217,7 @@ class MultiTaskBatchSampler(EpochSampler):
         if smallest.size < self.world_size:
             raise ValueError(
                 f"task {smallest.task} has batches of {smallest.size} row(s), which leaves nothing for some of "
-                f"world_size={world_size} processes; drop the task or use fewer processes"
+                f"world_size={self.world_size} processes; drop the task or use fewer processes"
             )
         self._measured = int((~table[:, self.tasks].isnan()).any(1).sum())
         skipped = np.flatnonzero(~served).tolist()
@@ -232,7 +225,7 @@ class MultiTaskBatchSampler(EpochSampler):
             warnings.warn(
                 f"MultiTaskBatchSampler skips {len(skipped)} of {table.shape[1]} tasks, for lack of positives or of "
                 f"negatives: column(s) {', '.join(map(str, skipped))}",
-                stacklevel=2,
+                stacklevel=3,  # where the sampler was made
             )
 
     def __len__(self) -> int:

@@ -134,6 +134,10 @@ class RunProgress:
         parts += [f"stage {self.stage + 1} of {len(self.stages)} ({name})"]
         return ", ".join([*parts, f"epoch {min(self.epoch + 1, epochs)} of {epochs}"])
 
+    def record_line(self, record: Record) -> str:
+        """Return the line of an epoch, with the number of its model if there are several."""
+        return (f"model {record.member + 1}  " if self.members > 1 else "") + format_record(record)
+
 
 def _selection_ap(record: Record) -> float:
     """Return the AP that selects, of validation rows where there are any; -1 where it is undefined."""
@@ -192,9 +196,8 @@ class LineDisplay(Display):
         return count if count <= MAX_LINES // 2 else 0
 
     def _write(self, progress: RunProgress, record: Record) -> None:
-        model = f"model {record.member + 1}  " if progress.members > 1 else ""
         left = progress.time_left() if progress.epochs_done < progress.epochs else ""
-        self.stream.write(f"{model}{format_record(record)}{'  ' if left else ''}{left}\n")
+        self.stream.write(f"{progress.record_line(record)}{'  ' if left else ''}{left}\n")
         self.stream.flush()
         self.record = None
 
@@ -233,8 +236,7 @@ class LiveDisplay(Display):
     def epoch(self, progress: RunProgress, record: Record) -> None:
         """Write the line of the epoch above the display, if wanted."""
         if self.every_epoch:
-            model = f"model {record.member + 1}  " if progress.members > 1 else ""
-            self.console.print(model + format_record(record), markup=False, highlight=False, soft_wrap=True)
+            self.console.print(progress.record_line(record), markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """Remove the display."""
@@ -285,8 +287,7 @@ class LogDisplay(Display):
 
     def epoch(self, progress: RunProgress, record: Record) -> None:
         """Write the line of the epoch."""
-        model = f"model {record.member + 1}  " if progress.members > 1 else ""
-        self._write(model + format_record(record))
+        self._write(progress.record_line(record))
 
     def _write(self, line: str) -> None:
         with self.path.open("a", encoding="utf-8") as file:

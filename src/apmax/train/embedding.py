@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from apmax.data.caching import cache_directory, cached_folder
 from apmax.train.errors import NonFiniteScoresError
-from apmax.train.randomness import preserved_generators
-from apmax.train.scoring import nonfinite_rows, score_rows
+from apmax.train.scoring import nonfinite_rows, score_rows, squeeze_single_task, unchanged_model
 from apmax.train.weights import last_linear
 
 _FILE = "embeddings.npy"
@@ -51,11 +50,9 @@ def embed(
     >>> embed(network, TensorDataset(torch.ones(5, 2))).shape
     torch.Size([5, 3])
     """
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    modes = {module: module.training for module in model.modules()}
+    with unchanged_model(model) as device:
 
-    def compute() -> Tensor:
-        with preserved_generators(device):
+        def compute() -> Tensor:
             return head_inputs(
                 model,
                 last_linear(model),
@@ -67,13 +64,9 @@ def embed(
                 collate=collate,
             )
 
-    try:
         if cache is False:
             return compute().cpu()
         return cached_embeddings(model, dataset, compute, None if cache is True else cache)
-    finally:
-        for module, training in modes.items():
-            module.training = training
 
 
 @torch.no_grad()
@@ -103,8 +96,7 @@ def head_inputs(module: nn.Module, head: nn.Linear, dataset: Any, **loading: Any
     if bad:
         raise NonFiniteScoresError(bad)
     bias = 0.0 if head.bias is None else head.bias.double()
-    recomputed = features.double() @ head.weight.double().T + bias
-    recomputed = recomputed[:, 0] if recomputed.shape[1] == 1 else recomputed
+    recomputed = squeeze_single_task(features.double() @ head.weight.double().T + bias)
     if recomputed.shape != scores.shape or not torch.allclose(recomputed, scores.double(), rtol=1e-3, atol=1e-3):
         raise ValueError("embeddings need a model whose scores are the output of its last linear layer")
     return features

@@ -15,7 +15,7 @@ from apmax.train.config import ExactHead
 from apmax.train.embedding import cached_embeddings, head_inputs
 from apmax.train.errors import DivergedError, NonFiniteScoresError
 from apmax.train.records import Record, compute_metrics
-from apmax.train.scoring import nonfinite_rows
+from apmax.train.scoring import nonfinite_rows, squeeze_single_task
 from apmax.train.selection import Candidate
 from apmax.train.state import RunState, StageState
 from apmax.train.weights import copy_weights, last_linear
@@ -34,7 +34,7 @@ class _Embedded(NamedTuple):
 
     def scores(self, weight: Tensor, bias: Tensor | float) -> Tensor:
         """Return the scores of a head, or raise `DivergedError` if they are not finite."""
-        scores = _squeeze_single_task(self.features @ weight.T + bias)
+        scores = squeeze_single_task(self.features @ weight.T + bias)
         bad = nonfinite_rows(scores)
         if bad:
             raise self.diverged(bad)
@@ -160,8 +160,3 @@ def _embed(run_state: RunState, module: nn.Module, head: nn.Linear, dataset: Any
     cache = cache and hasattr(dataset, "content_hash")
     features = cached_embeddings(run_state.model, dataset, compute) if cache else compute()
     return features.to(run_state.device).double()
-
-
-def _squeeze_single_task(scores: Tensor) -> Tensor:
-    """Return scores of one task as (n,)."""
-    return scores[:, 0] if scores.shape[1] == 1 else scores

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -59,21 +60,21 @@ def predict(
     >>> predict(model, TensorDataset(torch.tensor([[1.0, 2.0], [0.0, 1.0]])))
     tensor([3., 1.])
     """
+    rows = list(range(len(dataset)))
+    with unchanged_model(model) as device:
+        return score_rows(
+            model, dataset, rows, batch_size=batch_size, seed=0, device=device, workers=workers, collate=collate
+        ).cpu()
+
+
+@contextmanager
+def unchanged_model(model: nn.Module) -> Iterator[torch.device]:
+    """Give the device of a model; at the end restore its modes and the global generators."""
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     modes = {module: module.training for module in model.modules()}
-    rows = list(range(len(dataset)))
     try:
         with preserved_generators(device):
-            return score_rows(
-                model,
-                dataset,
-                rows,
-                batch_size=batch_size,
-                seed=0,
-                device=device,
-                workers=workers,
-                collate=collate,
-            ).cpu()
+            yield device
     finally:
         for module, training in modes.items():
             module.training = training
@@ -98,6 +99,11 @@ def forward_scores(module: nn.Module, inputs: Any) -> Tensor:
     if not isinstance(scores, Tensor) or scores.ndim not in (1, 2):
         shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise ValueError(f"the model must return scores of shape (B,), (B, 1) or (B, tasks), got {shape}")
+    return squeeze_single_task(scores)
+
+
+def squeeze_single_task(scores: Tensor) -> Tensor:
+    """Return scores of one task, (n,) or (n, 1), as (n,); those of several as they are."""
     return scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores
 
 

@@ -7,7 +7,7 @@ import inspect
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -138,49 +138,32 @@ def build_sampler(config: Sampler, labels: Tensor, *, seed: int, rank: int, worl
     return kind(labels, batch_size=config.batch_size, num_pos=config.num_pos, **share)
 
 
-_SGD = eager(torch.optim.SGD)
-
-
-def _build_sgd(groups: Any, config: Optimizer) -> torch.optim.Optimizer:
-    return _SGD(groups, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
-
-
-def _adam_builder(
-    kind: Callable[..., torch.optim.Optimizer], *, has_fused: bool = True
-) -> Callable[[Any, Optimizer], torch.optim.Optimizer]:
-    def build(groups: Any, config: Optimizer) -> torch.optim.Optimizer:
-        # On a CPU torch makes a dozen passes over every parameter unless fused, a quarter of a small network's step.
-        # On a GPU torch's own choice stays: there the fused version would also handle the scaling of gradients.
-        fused = {"fused": True} if has_fused and all(_all_on_cpu(group["params"]) for group in groups) else {}
-        return kind(
-            groups,
-            lr=config.lr,
-            betas=config.betas,
-            eps=config.eps,
-            weight_decay=config.weight_decay,
-            amsgrad=config.amsgrad,
-            **fused,
-        )
-
-    return build
-
-
-def _all_on_cpu(parameters: Sequence[Tensor]) -> bool:
-    """Return whether all parameters are floating-point tensors on the CPU."""
-    return all(each.device.type == "cpu" and each.is_floating_point() for each in parameters)
-
-
-_OPTIMIZER_BUILDERS: dict[str, Callable[[Any, Optimizer], torch.optim.Optimizer]] = {
-    "sgd": _build_sgd,
-    "adam": _adam_builder(eager(torch.optim.Adam)),
-    "adamw": _adam_builder(eager(torch.optim.AdamW)),
-    "paper_adam": _adam_builder(eager(optim.PaperAdam), has_fused=False),
+_OPTIMIZERS = {
+    "sgd": eager(torch.optim.SGD),
+    "adam": eager(torch.optim.Adam),
+    "adamw": eager(torch.optim.AdamW),
+    "paper_adam": eager(optim.PaperAdam),
 }
 
 
 def build_optimizer(config: Optimizer, model: nn.Module, loss: nn.Module) -> torch.optim.Optimizer:
     """Return the optimiser over the trainable parameters of the model and the parameters of the loss."""
-    return _OPTIMIZER_BUILDERS[config.name](optim.param_groups(model, loss, lr=config.lr), config)
+    groups = optim.param_groups(model, loss, lr=config.lr)
+    options: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
+    if config.name == "sgd":
+        options["momentum"] = config.momentum
+    else:
+        options |= {"betas": config.betas, "eps": config.eps, "amsgrad": config.amsgrad}
+    # On a CPU torch makes a dozen passes over every parameter unless fused, a quarter of a small network's step.
+    # On a GPU torch's own choice stays: there the fused version would also handle the scaling of gradients.
+    if config.name in ("adam", "adamw") and all(_all_on_cpu(group["params"]) for group in groups):
+        options["fused"] = True
+    return _OPTIMIZERS[config.name](groups, **options)
+
+
+def _all_on_cpu(parameters: Sequence[Tensor]) -> bool:
+    """Return whether all parameters are floating-point tensors on the CPU."""
+    return all(each.device.type == "cpu" and each.is_floating_point() for each in parameters)
 
 
 def build_proximal(config: Optimizer, optimizer: torch.optim.Optimizer, batches: int) -> optim.Proximal | None:
@@ -190,33 +173,19 @@ def build_proximal(config: Optimizer, optimizer: torch.optim.Optimizer, batches:
     return optim.proximal(optimizer, config.proximal, every=config.proximal_every * batches)
 
 
-def _constant_factor(_: Schedule, __: float, ___: float) -> float:
-    return 1.0
-
-
-def _step_factor(schedule: Schedule, epoch: float, _: float) -> float:
-    return schedule.factor ** bisect.bisect_right(sorted(schedule.milestones), epoch)
-
-
-def _cosine_factor(schedule: Schedule, epoch: float, epochs: float) -> float:
-    return schedule.final + (1 - schedule.final) * (1 + math.cos(math.pi * min(epoch / epochs, 1))) / 2
-
-
-_SCHEDULE_FACTORS: dict[str, Callable[[Schedule, float, float], float]] = {
-    "constant": _constant_factor,
-    "step": _step_factor,
-    "cosine": _cosine_factor,
-}
-
-
 def lr_factor(schedule: Schedule, epoch: float, epochs: float) -> float:
     """Return the factor of the learning rate at `epoch` (with fractions, from the start) of a stage of `epochs`.
 
     >>> lr_factor(Schedule(name="cosine"), 5.0, 10)
     0.5
     """
-    warmup = min(1.0, epoch / schedule.warmup) if schedule.warmup else 1.0
-    return warmup * _SCHEDULE_FACTORS[schedule.name](schedule, epoch, epochs)
+    factor = min(1.0, epoch / schedule.warmup) if schedule.warmup else 1.0
+    if schedule.name == "step":
+        factor *= schedule.factor ** bisect.bisect_right(sorted(schedule.milestones), epoch)
+    elif schedule.name == "cosine":
+        half_cosine = (1 + math.cos(math.pi * min(epoch / epochs, 1))) / 2
+        factor *= schedule.final + (1 - schedule.final) * half_cosine
+    return factor
 
 
 def train_epoch(run_state: RunState, state: StageState, stage: Stage, gradient: GradientState) -> Record:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -17,6 +16,7 @@ from apmax.data.images.augmentation import CIFAR, SMALL_IMAGES
 from apmax.data.images.dataset import ImageDataset, Pixels
 from apmax.data.images.reading import ImageParts
 from apmax.data.splits import RowNumbers
+from apmax.folders import file_checksum
 
 AUTHORS_FILE = "cifar10/cifar10_imbalanced.npz"
 PAPERS_KEEP = 0.02
@@ -70,12 +70,9 @@ class CifarArchive:
         Raises:
             ValueError: Its SHA-256 differs.
         """
-        digest = hashlib.sha256()
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-        if digest.hexdigest() != self.sha256:
-            raise ValueError(f"{self.url} is not the published archive: its SHA-256 is {digest.hexdigest()}")
+        found = file_checksum(path).sha256
+        if found != self.sha256:
+            raise ValueError(f"{self.url} is not the published archive: its SHA-256 is {found}")
 
 
 CIFAR10 = CifarArchive(

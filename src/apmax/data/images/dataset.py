@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from apmax import validation
 from apmax.data.images.augmentation import CIFAR, DRAWS, Augment, Normalise, uniforms
+from apmax.data.splits import RowNumbers
+from apmax.data.store_dataset import StoreDataset
 
 Pixels = npt.NDArray[np.uint8]
 Transform = Callable[[Pixels], Tensor]
@@ -114,7 +114,7 @@ class LabelledImage(tuple[LazyImage, Tensor]):
 class LazyBatch(Sequence[Any]):
     """The items of a batch, made only if they are accessed one by one."""
 
-    def __init__(self, dataset: ImageDataset, rows: npt.NDArray[np.int64]) -> None:
+    def __init__(self, dataset: ImageDataset, rows: RowNumbers) -> None:
         self.dataset, self.rows = dataset, rows
 
     def __len__(self) -> int:
@@ -148,7 +148,7 @@ def collate_labelled_images(items: Sequence[LabelledImage], **_: Any) -> list[Te
 default_collate_fn_map |= {LazyImage: collate_images, LabelledImage: collate_labelled_images}
 
 
-class ImageDataset(Dataset[Any]):
+class ImageDataset(StoreDataset):
     """Images of a store with labels, or some of them.
 
     An item is `(image, label)`, or the image alone where there are no labels. Augmentation is a function of (seed,
@@ -182,6 +182,9 @@ class ImageDataset(Dataset[Any]):
     (torch.Size([2, 3, 32, 32]), tensor([1., 0.]))
     """
 
+    item = "image"
+    store: ImageStore
+
     def __init__(
         self,
         store: Any,
@@ -194,29 +197,14 @@ class ImageDataset(Dataset[Any]):
         seed: int = 0,
         names: Sequence[str] | None = None,
     ) -> None:
-        self.store = store if isinstance(store, ImageStore) else ImageStore(store)
-        self.places: npt.NDArray[np.int64] = (
-            np.arange(len(self.store)) if places is None else np.asarray(places, dtype=np.int64)
-        )
-        if len(self.places) and not 0 <= self.places.min() <= self.places.max() < len(self.store):
-            raise ValueError(f"places must lie in 0 to {len(self.store) - 1}, the images of the store")
+        super().__init__(store if isinstance(store, ImageStore) else ImageStore(store), labels, places)
         if names is not None and len(names) != len(self.store):
             raise ValueError(f"names must be one per image, got {len(names)} for {len(self.store)} images")
         if augment is not None and transform is not None:
             raise ValueError("transform replaces augment: give one of them")
-        self.labels: Tensor | None = None
-        if labels is not None:
-            every = validation.tensor(labels)
-            if len(every) != len(self.store):
-                raise ValueError(f"labels must have one row per image, got {len(every)} for {len(self.store)} images")
-            # Only these rows must be measured: a single task may be unknown elsewhere.
-            self.labels = validation.label_array(every[torch.from_numpy(self.places)])
         self.augment, self.transform = augment, transform
         self.normalise, self.seed, self.epoch = normalise, seed, 0
         self._names = names
-
-    def __len__(self) -> int:
-        return len(self.places)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that the augmentation depends on."""
@@ -237,23 +225,23 @@ class ImageDataset(Dataset[Any]):
         """
         if self.transform is not None:
             raise ValueError("transform: images with a transform of your own have no content hash; leave out cache")
-        digest = hashlib.blake2b(f"{self.store.shape} {len(self)} {self.normalise}".encode(), digest_size=16)
-        for first in range(0, len(self), _HASHED_IMAGES):
-            digest.update(self.store.take(self.places[first : first + _HASHED_IMAGES]).tobytes())
-        return digest.hexdigest()
+        return self._hash(self.places)
 
     @property
     def fingerprint(self) -> str:
         """A hash of the pixels, by which a training that is continued knows its images; of many, of some of them."""
         height, width, channels = self.store.shape
         step = max(1, math.ceil(len(self) * height * width * channels / _MOST_HASHED))
+        return self._hash(self.places[::step])
+
+    def _hash(self, places: RowNumbers) -> str:
+        """Return a hash of the normalisation, the number of images, and the pixels at some places of the store."""
         digest = hashlib.blake2b(f"{self.store.shape} {len(self)} {self.normalise}".encode(), digest_size=16)
-        chosen = self.places[::step]
-        for first in range(0, len(chosen), _HASHED_IMAGES):
-            digest.update(self.store.take(chosen[first : first + _HASHED_IMAGES]).tobytes())
+        for first in range(0, len(places), _HASHED_IMAGES):
+            digest.update(self.store.take(places[first : first + _HASHED_IMAGES]).tobytes())
         return digest.hexdigest()
 
-    def read(self, rows: Sequence[int] | npt.NDArray[np.int64]) -> Tensor:
+    def read(self, rows: Sequence[int] | RowNumbers) -> Tensor:
         """Return the images of these rows as the network takes them, float32 (B, channels, H, W).
 
         Without a `transform` they have torch's memory format `channels_last`.
@@ -272,7 +260,7 @@ class ImageDataset(Dataset[Any]):
             self._read_into(result[first : first + step], index[first : first + step])
         return result.permute(0, 3, 1, 2)
 
-    def _read_into(self, result: Tensor, index: npt.NDArray[np.int64]) -> None:
+    def _read_into(self, result: Tensor, index: RowNumbers) -> None:
         images = torch.from_numpy(self.store.take(self.places[index]))
         if self.augment is not None and self.epoch >= 0:
             draws = uniforms(self.seed, self.epoch, index, DRAWS)
@@ -283,7 +271,7 @@ class ImageDataset(Dataset[Any]):
                 images = planes.permute(0, 2, 3, 1)
         self.normalise(result.copy_(images))
 
-    def _transformed(self, transform: Transform, index: npt.NDArray[np.int64]) -> Tensor:
+    def _transformed(self, transform: Transform, index: RowNumbers) -> Tensor:
         seeds = (uniforms(self.seed, self.epoch, index, 1)[:, 0] * 2**53).astype(np.int64).tolist()
         images: list[Tensor] = []
         with torch.random.fork_rng(devices=[]):
@@ -337,16 +325,6 @@ class ImageDataset(Dataset[Any]):
     def with_transform(self, transform: Transform, *, seed: int | None = None) -> ImageDataset:
         """Return the same images with your own transform in place of augmentation and normalisation."""
         return self.subset(np.arange(len(self)), transform=transform, seed=seed)
-
-    def _check_rows(self, rows: Any) -> npt.NDArray[np.int64]:
-        index = np.asarray(rows)
-        if index.size and index.dtype.kind not in "iu":
-            raise IndexError(f"rows must be whole numbers, got {index.dtype}; of a mask take numpy.flatnonzero")
-        index = index.astype(np.int64, copy=False)
-        if index.size and not -len(self) <= index.min() <= index.max() < len(self):
-            bad = index[(index < -len(self)) | (index >= len(self))]
-            raise IndexError(f"row {bad[0]} of a data set of {len(self)} rows")
-        return index % max(len(self), 1)
 
     def __repr__(self) -> str:
         height, width, channels = self.store.shape

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
 from apmax import extras, validation
 from apmax.data.caching import cache_folder, cached_folder, ordered, with_progress
-from apmax.data.molecules.cliques import JunctionTree, junction_tree
+from apmax.data.molecules.cliques import junction_tree
 from apmax.data.molecules.descriptors import (
     DESCRIPTOR_COUNT,
     MAX_DESCRIPTOR_ATOMS,
@@ -24,6 +25,9 @@ from apmax.data.molecules.descriptors import (
 )
 from apmax.data.molecules.featurise import (
     MAX_SMILES_LENGTH,
+    AtomRow,
+    BondRow,
+    MoleculeGraph,
     canonical_hash,
     featurise,
     largest_fragment,
@@ -36,9 +40,12 @@ from apmax.data.molecules.fingerprints import (
     morgan_counts,
     scaffold_hash,
 )
-from apmax.data.molecules.store import Array, Fingerprints, Levels, Ragged, Store, narrow
+from apmax.data.molecules.store import Fingerprints, Levels, Ragged, Store, narrow
 from apmax.data.molecules.vocabulary import ATOM_FIELDS, BOND_FIELDS, FEATURISER_VERSION
 from apmax.data.reading import ON_ERROR, UnreadableRow, describe_unreadable
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _SHOWN = 1_000
 """Characters of an unreadable SMILES that are kept."""
@@ -48,9 +55,21 @@ MOLECULES_PER_CHUNK = 512
 """Molecules per task of a process: many enough to make sending them cheap, few enough for the memory."""
 
 
+class BuildOptions(TypedDict, total=False):
+    """Options of `build_chunk`."""
+
+    levels: bool
+    normalisation: str
+    fingerprints: bool
+    graphs: bool
+    identify: bool
+    fragment: bool
+    max_length: int
+
+
 @dataclass(frozen=True)
-class MoleculeChunk:
-    """Some rows of a table.
+class Featurised:
+    """Molecules with their features.
 
     Attributes:
         store: The molecules that RDKit reads.
@@ -74,7 +93,7 @@ def build_chunk(
     identify: bool = True,
     fragment: bool = False,
     max_length: int = MAX_SMILES_LENGTH,
-) -> MoleculeChunk:
+) -> Featurised:
     """Read SMILES; longer ones than `max_length` are unreadable.
 
     Args:
@@ -94,71 +113,58 @@ def build_chunk(
     """
     unreadable: list[UnreadableRow] = []
     rows: list[int] = []
-    identity: list[int] = []
-    atom_ids: dict[Any, int] = {}
-    bond_ids: dict[Any, int] = {}
-    atoms: list[int] = []
-    bonds: list[tuple[int, int, int]] = []
-    sizes: list[tuple[int, int]] = []
-    trees: list[JunctionTree] = []
-    values: list[list[float]] = []
-    counts: list[list[tuple[int, int]]] = []
-    properties: list[list[float]] = []
-    scaffolds: list[int] = []
+    molecules: list[Any] = []
     reduced = 0
     for row, text in enumerate(smiles, start=first):
         try:
-            molecule = parse_smiles(text, max_length=max_length)
-            whole = molecule
-            if fragment:
-                molecule = largest_fragment(whole)
-            atoms_found = molecule.GetNumAtoms()
-            if levels and atoms_found > MAX_DESCRIPTOR_ATOMS:
-                raise ValueError(f"{atoms_found:,} atoms, more than {MAX_DESCRIPTOR_ATOMS:,}, too many for descriptors")
+            whole = parse_smiles(text, max_length=max_length)
+            molecule = largest_fragment(whole) if fragment else whole
+            atoms = molecule.GetNumAtoms()
+            if levels and atoms > MAX_DESCRIPTOR_ATOMS:
+                raise ValueError(f"{atoms:,} atoms, more than {MAX_DESCRIPTOR_ATOMS:,}, too many for descriptors")
         except ValueError as error:
             unreadable.append(UnreadableRow(row, _shortened(text), str(error)))
             continue
         reduced += molecule is not whole
         rows.append(row)
-        identity.append(canonical_hash(molecule) if identify else 0)
-        if graphs:
-            graph = featurise(molecule)
-            sizes.append((len(graph.atoms), len(graph.bonds)))
-            atoms.extend(atom_ids.setdefault(atom, len(atom_ids)) for atom in graph.atoms)
-            bonds.extend(
-                (bond_ids.setdefault(bond, len(bond_ids)), *ends)
-                for bond, ends in zip(graph.bonds, graph.ends, strict=True)
-            )
-        if levels:
-            trees.append(junction_tree(molecule))
-            values.append(raw_descriptors(molecule, normalisation=normalisation))
-        if fingerprints:
-            counts.append(morgan_counts(molecule))
-            properties.append(cheap_properties(molecule))
-            scaffolds.append(scaffold_hash(molecule) if identify else 0)
-    lengths = np.array(sizes if graphs else [(0, 0)] * len(rows), dtype=np.int64).reshape(-1, 2)
+        molecules.append(molecule)
     store = Store(
-        atom_rows=_table(atom_ids, len(ATOM_FIELDS), np.int32),
-        bond_rows=_table(bond_ids, len(BOND_FIELDS), np.uint8),
-        atoms=Ragged.of(narrow(np.array(atoms, dtype=np.int64)), lengths[:, 0]),
-        bonds=Ragged.of(narrow(np.array(bonds, dtype=np.int64).reshape(-1, 3)), lengths[:, 1]),
         rows=np.array(rows, dtype=np.int64),
-        identity=np.array(identity, dtype=np.uint64),
-        levels=_levels(trees, values, normalisation) if levels else None,
-        fingerprints=_fingerprints(counts, properties, scaffolds) if fingerprints else None,
+        identity=np.array([canonical_hash(each) if identify else 0 for each in molecules], dtype=np.uint64),
+        **_graphs([featurise(each) if graphs else MoleculeGraph([], [], []) for each in molecules]),
+        levels=_levels(molecules, normalisation) if levels else None,
+        fingerprints=_fingerprints(molecules, identify=identify) if fingerprints else None,
     )
-    return MoleculeChunk(store, unreadable, reduced)
+    return Featurised(store, unreadable, reduced)
 
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def _table(ids: dict[Any, int], width: int, dtype: Any) -> Array:
-    return np.array(list(ids), dtype=dtype).reshape(-1, width)
+def _graphs(graphs: Sequence[MoleculeGraph]) -> dict[str, Any]:
+    """Return the distinct rows of categories and what refers to them, by the names of `Store`."""
+    atom_ids: dict[AtomRow, int] = {}
+    bond_ids: dict[BondRow, int] = {}
+    atoms = [atom_ids.setdefault(atom, len(atom_ids)) for graph in graphs for atom in graph.atoms]
+    bonds = [
+        (bond_ids.setdefault(bond, len(bond_ids)), *ends)
+        for graph in graphs
+        for bond, ends in zip(graph.bonds, graph.ends, strict=True)
+    ]
+    return {
+        "atom_rows": np.array(list(atom_ids), dtype=np.int32).reshape(-1, len(ATOM_FIELDS)),
+        "bond_rows": np.array(list(bond_ids), dtype=np.uint8).reshape(-1, len(BOND_FIELDS)),
+        "atoms": Ragged.of(narrow(np.array(atoms, dtype=np.int64)), [len(graph.atoms) for graph in graphs]),
+        "bonds": Ragged.of(
+            narrow(np.array(bonds, dtype=np.int64).reshape(-1, 3)), [len(graph.bonds) for graph in graphs]
+        ),
+    }
 
 
-def _levels(trees: Sequence[JunctionTree], values: Sequence[Sequence[float]], normalisation: str) -> Levels:
+def _levels(molecules: Sequence[Any], normalisation: str) -> Levels:
+    trees = [junction_tree(molecule) for molecule in molecules]
+    values = [raw_descriptors(molecule, normalisation=normalisation) for molecule in molecules]
     kinds = [kind for tree in trees for kind in tree.kinds]
     members = [[(clique, atom) for clique, atoms in enumerate(tree.members) for atom in atoms] for tree in trees]
     table = np.array(values, dtype=np.float64).reshape(-1, DESCRIPTOR_COUNT)
@@ -170,9 +176,10 @@ def _levels(trees: Sequence[JunctionTree], values: Sequence[Sequence[float]], no
     )
 
 
-def _fingerprints(
-    counts: Sequence[Sequence[tuple[int, int]]], properties: Sequence[Sequence[float]], scaffolds: Sequence[int]
-) -> Fingerprints:
+def _fingerprints(molecules: Sequence[Any], *, identify: bool) -> Fingerprints:
+    counts = [morgan_counts(molecule) for molecule in molecules]
+    properties = [cheap_properties(molecule) for molecule in molecules]
+    scaffolds = [scaffold_hash(molecule) if identify else 0 for molecule in molecules]
     table = np.array(properties, dtype=np.float32).reshape(-1, len(PROPERTY_NAMES))
     return Fingerprints(_pairs(counts), table, np.array(scaffolds, dtype=np.uint64))
 
@@ -183,21 +190,16 @@ def _pairs(parts: Sequence[Sequence[tuple[int, int]]]) -> Ragged:
 
 
 def build_chunks(
-    smiles: Iterable[str],
-    *,
-    levels: bool = False,
-    normalisation: str = "quantiles",
-    fingerprints: bool = False,
-    graphs: bool = True,
-    identify: bool = True,
-    fragment: bool = False,
-    max_length: int = MAX_SMILES_LENGTH,
-    workers: int = 1,
-    chunk: int = MOLECULES_PER_CHUNK,
-) -> Iterator[MoleculeChunk]:
+    smiles: Iterable[str], *, workers: int = 1, chunk: int = MOLECULES_PER_CHUNK, **options: Unpack[BuildOptions]
+) -> Iterator[Featurised]:
     """Yield the chunks of a stream of SMILES in order; only a few are in memory at a time.
 
-    The arguments are those of `build_chunk`, the number of processes, and the molecules of a chunk.
+    Args:
+        smiles: The SMILES.
+        workers: The number of processes.
+        chunk: Molecules per chunk.
+        **options: Options of `build_chunk`: `levels`, `normalisation`, `fingerprints`, `graphs`, `identify`,
+            `fragment`, `max_length`.
     """
 
     def parts() -> Iterator[tuple[int, list[str]]]:
@@ -206,31 +208,11 @@ def build_chunks(
             yield first, part
             first += len(part)
 
-    build = _Build(levels, normalisation, fingerprints, graphs, identify, fragment, max_length)
-    return ordered(build, parts(), workers=workers)
+    return ordered(partial(_build_part, options=options), parts(), workers=workers)
 
 
-@dataclass(frozen=True)
-class _Build:
-    levels: bool
-    normalisation: str
-    fingerprints: bool
-    graphs: bool
-    identify: bool
-    fragment: bool
-    max_length: int
-
-    def __call__(self, part: tuple[int, list[str]]) -> MoleculeChunk:
-        return build_chunk(*part, **vars(self))
-
-
-@dataclass(frozen=True)
-class Featurised:
-    """The molecules that RDKit reads, the unreadable rows, and how many were reduced to their largest fragment."""
-
-    store: Store
-    unreadable: list[UnreadableRow]
-    reduced: int = 0
+def _build_part(part: tuple[int, list[str]], *, options: BuildOptions) -> Featurised:
+    return build_chunk(*part, **options)
 
 
 def molecule_cache_key(
@@ -331,9 +313,9 @@ _REDUCED = "reduced.txt"
 
 
 def _write_store(
-    folder: Path, smiles: Sequence[str], built: Iterator[MoleculeChunk], *, progress: bool | None
+    folder: Path, smiles: Sequence[str], built: Iterator[Featurised], *, progress: bool | None
 ) -> list[UnreadableRow]:
-    def size(chunk: MoleculeChunk) -> int:
+    def size(chunk: Featurised) -> int:
         return len(chunk.store) + len(chunk.unreadable)
 
     shown = with_progress(

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from apmax import validation
 from apmax.data.molecules.store import Array, Levels, Ragged, Store
+from apmax.data.store_dataset import StoreDataset
 
 
 class MoleculeBatch:
@@ -210,7 +209,7 @@ def collate_molecules(items: Sequence[Molecule], **_: Any) -> MoleculeBatch:
 default_collate_fn_map[Molecule] = collate_molecules
 
 
-class MoleculeDataset(Dataset[Molecule]):
+class MoleculeDataset(StoreDataset):
     """Molecules of a store with labels, or some of them.
 
     Args:
@@ -229,23 +228,12 @@ class MoleculeDataset(Dataset[Molecule]):
     (MoleculeBatch(molecules=2, atoms=9, bonds=8), tensor([1., 1.]), tensor([2, 0]))
     """
 
+    item = "molecule"
+    store: Store
     collate = staticmethod(collate_molecules)
 
     def __init__(self, store: Store, labels: Any = None, *, places: Any = None) -> None:
-        self.store = store
-        self.places: Array = np.arange(len(store)) if places is None else np.asarray(places, dtype=np.int64)
-        if len(self.places) and not 0 <= self.places.min() <= self.places.max() < len(store):
-            raise ValueError(f"places must lie in 0 to {len(store) - 1}, the molecules of the store")
-        self.labels: Tensor | None = None
-        if labels is not None:
-            every = validation.tensor(labels)
-            if len(every) != len(store):
-                raise ValueError(f"labels must have one row per molecule, got {len(every)} for {len(store)} molecules")
-            # Only these rows must be measured: a single task may be unknown elsewhere.
-            self.labels = validation.label_array(every[torch.from_numpy(self.places)])
-
-    def __len__(self) -> int:
-        return len(self.places)
+        super().__init__(store, labels, places)
 
     @property
     def table_rows(self) -> Array:
@@ -263,10 +251,7 @@ class MoleculeDataset(Dataset[Molecule]):
 
     def __getitems__(self, rows: list[int]) -> list[Molecule]:
         """Return the molecules of a batch; their tensors are made when they are collated."""
-        index = np.asarray(rows, dtype=np.int64)
-        if len(index) and not -len(self) <= index.min() <= index.max() < len(self):
-            raise IndexError(f"row {index.min() if index.min() < 0 else index.max()} of a data set of {len(self)} rows")
-        index = index % max(len(self), 1)
+        index = self._check_rows(rows)
         places = self.places[index].tolist()
         labels = [None] * len(rows) if self.labels is None else self.labels[torch.from_numpy(index)].unbind()
         return [
@@ -276,7 +261,7 @@ class MoleculeDataset(Dataset[Molecule]):
 
     def subset(self, rows: Any) -> MoleculeDataset:
         """Return the data set of these rows, counted from 0."""
-        index = np.asarray(rows, dtype=np.int64)
+        index = self._check_rows(rows)
         part = MoleculeDataset(self.store, places=self.places[index])
         part.labels = None if self.labels is None else self.labels[torch.from_numpy(index)]
         return part

@@ -157,8 +157,12 @@ def canonical_hash(molecule: Any) -> int:
     >>> canonical_hash(parse_smiles("OCC")) == canonical_hash(parse_smiles("CCO"))
     True
     """
-    canonical = chemistry().MolToSmiles(molecule)
-    return int.from_bytes(blake2b(canonical.encode(), digest_size=8).digest(), "little")
+    return text_hash(chemistry().MolToSmiles(molecule))
+
+
+def text_hash(text: str) -> int:
+    """Return 64 bits of a text."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 class _Codes:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from hashlib import blake2b
 from typing import Any
 
 from apmax import extras
-from apmax.data.molecules.featurise import chemistry
+from apmax.data.molecules.featurise import chemistry, text_hash
 
 FINGERPRINT_VERSION = 1
 """To be raised when a molecule gives other numbers: caches are rebuilt, committees of another version refused."""
@@ -78,14 +77,10 @@ def murcko_scaffold(molecule: Any) -> str:
 
 def scaffold_hash(molecule: Any) -> int:
     """Return 64 bits of a molecule's scaffold, `NO_SCAFFOLD` without rings."""
-    return _hash(murcko_scaffold(molecule))
+    return text_hash(murcko_scaffold(molecule))
 
 
-def _hash(text: str) -> int:
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
-
-
-NO_SCAFFOLD = _hash("")
+NO_SCAFFOLD = text_hash("")
 """The number of a molecule without rings, in place of a scaffold's."""
 
 

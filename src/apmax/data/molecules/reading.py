@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -13,10 +13,12 @@ from apmax import validation
 from apmax.data import parsing
 from apmax.data.molecules.building import featurise_all
 from apmax.data.molecules.dataset import MoleculeDataset
-from apmax.data.molecules.featurise import MAX_SMILES_LENGTH
 from apmax.data.molecules.store import Array
 from apmax.data.reading import UnreadableRow, describe_unreadable, open_table
 from apmax.data.targets import Targets, read_labelled
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 DUPLICATES = ("keep", "join", "drop")
 """What to do with rows of the same molecule, by its canonical SMILES."""
@@ -29,6 +31,20 @@ _HANDLING = {
     "drop": (" and are reduced to their first row", "of them have contradictory labels and are left out"),
 }
 """Descriptions of repeated and of contradictory molecules."""
+
+
+class ReadOptions(TypedDict, total=False):
+    """Options of `featurise_all`, beside the fragment."""
+
+    cache: str | PathLike[str] | None
+    levels: bool
+    normalisation: str
+    fingerprints: bool
+    graphs: bool
+    max_length: int
+    on_error: str
+    workers: int
+    progress: bool | None
 
 
 @dataclass(frozen=True)
@@ -88,15 +104,7 @@ def read_molecules(
     positive: str | None = None,
     duplicates: str = "keep",
     largest_fragment: bool = False,
-    cache: str | PathLike[str] | None = None,
-    levels: bool = False,
-    normalisation: str = "quantiles",
-    fingerprints: bool = False,
-    graphs: bool = True,
-    max_length: int = MAX_SMILES_LENGTH,
-    on_error: str = "skip",
-    workers: int = 2,
-    progress: bool | None = None,
+    **options: Unpack[ReadOptions],
 ) -> tuple[MoleculeDataset, MoleculeReport]:
     r"""Read a file of molecules (see `open_table`) through the cache (see `featurise_all`).
 
@@ -113,15 +121,8 @@ def read_molecules(
             and "drop" give the same. The report counts all of them.
         largest_fragment: Keep only the largest fragment of each molecule (`apmax.data.molecules.largest_fragment`):
             salts and solvents are stripped, before duplicates are looked for.
-        cache: As in `featurise_all`.
-        levels: As in `featurise_all`.
-        normalisation: As in `featurise_all`.
-        fingerprints: As in `featurise_all`.
-        graphs: As in `featurise_all`.
-        max_length: As in `featurise_all`.
-        on_error: As in `featurise_all`.
-        workers: As in `featurise_all`.
-        progress: As in `featurise_all`.
+        **options: Options of `featurise_all`: `cache`, `levels`, `normalisation`, `fingerprints`, `graphs`,
+            `max_length`, `on_error`, `workers`, `progress`.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -143,15 +144,7 @@ def read_molecules(
         targets=fitted,
         duplicates=duplicates,
         largest_fragment=largest_fragment,
-        cache=cache,
-        levels=levels,
-        normalisation=normalisation,
-        fingerprints=fingerprints,
-        graphs=graphs,
-        max_length=max_length,
-        on_error=on_error,
-        workers=workers,
-        progress=progress,
+        **options,
     )
 
 
@@ -162,15 +155,7 @@ def molecule_dataset(
     targets: Targets | None = None,
     duplicates: str = "keep",
     largest_fragment: bool = False,
-    cache: str | PathLike[str] | None = None,
-    levels: bool = False,
-    normalisation: str = "quantiles",
-    fingerprints: bool = False,
-    graphs: bool = True,
-    max_length: int = MAX_SMILES_LENGTH,
-    on_error: str = "skip",
-    workers: int = 2,
-    progress: bool | None = None,
+    **options: Unpack[ReadOptions],
 ) -> tuple[MoleculeDataset, MoleculeReport]:
     """Return the data set of SMILES with labels (n, tasks) or without, and a report.
 
@@ -180,19 +165,7 @@ def molecule_dataset(
         ValueError: No molecule is left.
     """
     validation.choice("duplicates", duplicates, DUPLICATES)
-    found = featurise_all(
-        smiles,
-        cache,
-        levels=levels,
-        normalisation=normalisation,
-        fingerprints=fingerprints,
-        graphs=graphs,
-        fragment=largest_fragment,
-        max_length=max_length,
-        on_error=on_error,
-        workers=workers,
-        progress=progress,
-    )
+    found = featurise_all(smiles, fragment=largest_fragment, **options)
     store = found.store
     places = np.arange(len(store))
     own = np.empty((len(store), 0), np.float32) if labels is None else labels[store.rows]

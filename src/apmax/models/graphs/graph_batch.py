@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from apmax.data.molecules import ATOM_FIELDS, BOND_FIELDS, dense_atoms, dense_bonds
+from apmax.data.molecules.vocabulary import check_width
 from apmax.models.graphs.aggregation import segment_sum
 
 
@@ -110,8 +111,7 @@ def read_graph_batch(
 
 
 def _table_of_categories(values: Tensor, width: int, name: str, dtype: torch.dtype) -> FeatureTable:
-    if values.ndim != 2 or values.shape[1] != width:
-        raise ValueError(f"{name} of categories must have shape (n, {width}), got {tuple(values.shape)}")
+    check_width(values, width, name)
     rows, ids = torch.unique(values, dim=0, return_inverse=True)
     return FeatureTable((dense_atoms if name == "x" else dense_bonds)(rows, dtype), ids)
 
