@@ -361,3 +361,25 @@ def test_the_index_of_a_frame_of_pandas_is_an_id(name):
     assert kind_of("price", pa.array(some)) == ("number", "")
     assert kind_of(name, pa.array(some)) == ("drop", "a different whole number in every row: an id?")
     assert kind_of(name, pa.array(some % 10)) == ("number", "")
+
+
+def test_a_whole_number_is_one_category_whatever_the_file_and_the_rows_beside_it():
+    csv = table(level=["1.0", "2.0", "", "2.0", "1.0"])
+    encoder = TableEncoder.fit(csv, roles={"level": "category"})
+    codes = encoder.encode(csv)
+    for values in ([1.0, 2.0, None, 2.0, 1.0], [1, 2, None, 2, 1], ["1", "2", "", "2", "1"]):
+        report = EncodingReport()
+        assert torch.equal(encoder.encode(table(level=values), report), codes)
+        assert not report.lines()
+    # Another chunk of the same file, where the column is not whole.
+    assert words(pa.array([1.0, 1e15, 2.5])).to_pylist() == ["1", "1000000000000000", "2.5"]
+
+
+def test_an_encoder_that_kept_trailing_zeros_reads_them():
+    encoder = TableEncoder.fit(table(level=["1", "2", "2", "1"] * 60 + ["3"]), roles={"level": "category"})
+    stored = json.loads(json.dumps(encoder.to_table()))
+    for name in ("values", "rare"):
+        stored["columns"][0][name] = [f"{word}.0" for word in stored["columns"][0][name]]
+    rows, report = table(level=["1.0", "2", "3.0"]), EncodingReport()
+    assert torch.equal(TableEncoder.from_table(stored).encode(rows, report), encoder.encode(rows))
+    assert not report.lines()
