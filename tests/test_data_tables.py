@@ -75,6 +75,20 @@ def test_numbers_with_a_few_typing_errors_are_named_as_such():
     assert "'>100'" in kind_of("lab", column)[1]
 
 
+@pytest.mark.parametrize("form", ["{:,.2f}", "${:.2f}", "{:.1f} %", "{:,.0f}.5", "{:.0f},25"])
+def test_numbers_in_a_form_that_is_not_read_are_left_out_with_a_hint(form):
+    amounts = [form.format(1900 + 317 * number) for number in range(50)]
+    assert f"Numbers such as {amounts[0]!r} are not read" in kind_of("amount", pa.array(["12", *amounts]))[1]
+
+
+@pytest.mark.parametrize("form", ["10.0.{0}.7", "{0}-{0}", "A {0}", "+49 {0} 1234"])
+def test_codes_with_digits_are_not_taken_for_numbers(form):
+    assert kind_of("code", pa.array([form.format(number) for number in range(50)])) == (
+        "drop",
+        "different in every row: an id?",
+    )
+
+
 def test_distinct_whole_numbers_that_do_not_count_rows_are_numbers():
     assert kind_of("income", pa.array([31200, 28900, 45100, 12])) == ("number", "")
 
