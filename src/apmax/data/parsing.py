@@ -23,6 +23,7 @@ DATE_FORMATS = ("iso", "iso with zone", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(inf|infinity)$"
 _DECIMAL_COMMA = r"^[+-]?(\d+,\d*|,\d+)([eE][+-]?\d+)?$"
 _WHOLE_NUMBER = r"^[+-]?\d+$"
+_FORMATTED_NUMBER = r"^[+-]?[$€£]? ?(\d{1,3}([,.'’ \x{a0}\x{202f}]\d{3})+([.,]\d+)?|\d+[.,]?\d*) ?[%$€£]?$"
 _TRAILING_ZERO = r"^([+-]?\d+)\.0*$"
 _FIRST_WORDS = 20
 """Words that are inspected before all: most columns are neither dates nor have decimal commas."""
@@ -132,6 +133,22 @@ def has_decimal_commas(column: Any, *, every: bool = True) -> bool:
             if not pc.all(pc.match_substring_regex(part, pattern)).as_py():
                 return False
     return bool(pc.any(pc.match_substring_regex(text, _DECIMAL_COMMA)).as_py())
+
+
+def formatted_number(column: Any) -> str | None:
+    """Return a value with separators of thousands, a currency or a percent sign, if all others are numbers or such.
+
+    >>> formatted_number(pa.array(["12", "1,234.50", ""])), formatted_number(pa.array(["12%", "a lot"]))
+    ('1,234.50', None)
+    """
+    if not is_text(column):
+        return None
+    text = pc.drop_null(words(column))
+    plain = pc.match_substring_regex(text, NUMBER, ignore_case=True)
+    if not pc.all(pc.or_(plain, pc.match_substring_regex(text, _FORMATTED_NUMBER))).as_py():
+        return None
+    formatted = text.filter(pc.invert(plain))
+    return str(formatted[0].as_py()) if len(formatted) else None
 
 
 def seconds(column: Any, form: str) -> tuple[Numbers, int]:

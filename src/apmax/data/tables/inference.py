@@ -19,9 +19,6 @@ ROLES = (*KINDS, DROP)
 ID_NAMES = ("id", "index", "key", "uuid", "guid", "rowid", "row", "", "unnamed: 0", "__index_level_0__")
 """Names of ids; the last three are those of the index of a data frame of pandas, written to a csv or parquet file."""
 
-_FORMATTED_NUMBER = r"^[+-]?[$€£]? ?(\d{1,3}([,.'’ \x{a0}\x{202f}]\d{3})+([.,]\d+)?|\d+[.,]?\d*) ?[%$€£]?$"
-"""Numbers with separators of thousands, a decimal comma, a currency or a percent sign, and plain ones."""
-
 
 def kind_of(name: str, column: Any) -> tuple[str, str]:
     """Return the kind of a column and an empty reason, or `DROP` and why it is left out.
@@ -122,15 +119,8 @@ def _named_like_an_id(name: str) -> bool:
 
 
 def _almost(text: Any, known: int, unreadable: int) -> str:
-    """Return a hint where most values are numbers: a few are not, probably by mistake, or all are formatted."""
-    if unreadable > known / 10:
-        formatted = pc.match_substring_regex(text, _FORMATTED_NUMBER)
-        if pc.sum(formatted).as_py() < 0.9 * known:
-            return ""
-        plain = pc.match_substring_regex(text, parsing.NUMBER, ignore_case=True)
-        example = text.filter(pc.and_(formatted, pc.invert(plain)))[0].as_py()
-        return f" Numbers such as {example!r} are not read, write them as 1234.5"
-    if not unreadable:
+    """Return a hint where most values are numbers and a few are not, which is probably a mistake in the file."""
+    if not 0 < unreadable <= known / 10:
         return ""
     bad = text.filter(pc.invert(pc.match_substring_regex(text, parsing.NUMBER, ignore_case=True)))
     example = bad[0].as_py()
