@@ -263,6 +263,43 @@ class TestContinuing:
             assert again.calibration == whole.calibration
             assert np.array_equal(again.blend.weights, whole.blend.weights)
 
+    @pytest.mark.parametrize("exchanged", ["folds", "members", "folders"])
+    def test_files_that_were_exchanged_are_fitted_again(self, exchanged, tmp_path):
+        X, y = shifted_table()
+        members = find_members(["linear", "linear_ce"])
+        folders = [tmp_path / "a", tmp_path / "b"]
+        labels = (y, np.roll(y, 1))
+        committees = [
+            fit_committee(
+                training_rows(X, own),
+                members,
+                folds=2,
+                on_result=lambda r, f=f: save_result(f, r, members[r.task.name]),
+            )
+            for f, own in zip(folders, labels, strict=True)
+        ]
+        first = folders[0] / "members/linear/fold-0"
+        other = {
+            "folds": folders[0] / "members/linear/fold-1",
+            "members": folders[0] / "members/linear_ce/fold-0",
+            "folders": folders[1] / "members/linear/fold-0",
+        }[exchanged]
+        for suffix in (".npz", ".scores.npz"):
+            one, two = (path.with_name(path.name + suffix) for path in (first, other))
+            kept = one.read_bytes()
+            one.write_bytes(two.read_bytes())
+            two.write_bytes(kept)
+        fitted = []
+        again = fit_committee(
+            training_rows(X, y),
+            members,
+            folds=2,
+            finished=load_results(folders[0], members, 2),
+            on_result=fitted.append,
+        )
+        assert len(fitted) == (1 if exchanged == "folders" else 2)
+        assert np.array_equal(again.score(X), committees[0].score(X))
+
     def test_results_of_other_rows_are_refused(self, tmp_path):
         X, y = shifted_table()
         members = find_members(["linear"])

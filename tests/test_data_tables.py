@@ -75,6 +75,17 @@ def test_numbers_with_a_few_typing_errors_are_named_as_such():
     assert "'>100'" in kind_of("lab", column)[1]
 
 
+@pytest.mark.parametrize("form", ["{:,.2f}", "${:.2f}", "{:.1f} %", "{:,.0f}.5", "{:.0f},25"])
+def test_numbers_with_separators_currency_or_percent_are_recognised(form):
+    amounts = [form.format(1900 + 317 * number) for number in range(50)]
+    assert parsing.formatted_number(pa.array(["12", "NA", *amounts])) == amounts[0]
+
+
+@pytest.mark.parametrize("form", ["10.0.{0}.7", "{0}-{0}", "A {0}", "+49 {0} 1234", "{0}.5"])
+def test_codes_with_digits_and_plain_numbers_are_not_formatted(form):
+    assert parsing.formatted_number(pa.array([form.format(number) for number in range(50)])) is None
+
+
 def test_distinct_whole_numbers_that_do_not_count_rows_are_numbers():
     assert kind_of("income", pa.array([31200, 28900, 45100, 12])) == ("number", "")
 
@@ -361,3 +372,25 @@ def test_the_index_of_a_frame_of_pandas_is_an_id(name):
     assert kind_of("price", pa.array(some)) == ("number", "")
     assert kind_of(name, pa.array(some)) == ("drop", "a different whole number in every row: an id?")
     assert kind_of(name, pa.array(some % 10)) == ("number", "")
+
+
+def test_a_whole_number_is_one_category_whatever_the_file_and_the_rows_beside_it():
+    csv = table(level=["1.0", "2.0", "", "2.0", "1.0"])
+    encoder = TableEncoder.fit(csv, roles={"level": "category"})
+    codes = encoder.encode(csv)
+    for values in ([1.0, 2.0, None, 2.0, 1.0], [1, 2, None, 2, 1], ["1", "2", "", "2", "1"]):
+        report = EncodingReport()
+        assert torch.equal(encoder.encode(table(level=values), report), codes)
+        assert not report.lines()
+    # Another chunk of the same file, where the column is not whole.
+    assert words(pa.array([1.0, 1e15, 2.5])).to_pylist() == ["1", "1000000000000000", "2.5"]
+
+
+def test_an_encoder_that_kept_trailing_zeros_reads_them():
+    encoder = TableEncoder.fit(table(level=["1", "2", "2", "1"] * 60 + ["3"]), roles={"level": "category"})
+    stored = json.loads(json.dumps(encoder.to_table()))
+    for name in ("values", "rare"):
+        stored["columns"][0][name] = [f"{word}.0" for word in stored["columns"][0][name]]
+    rows, report = table(level=["1.0", "2", "3.0"]), EncodingReport()
+    assert torch.equal(TableEncoder.from_table(stored).encode(rows, report), encoder.encode(rows))
+    assert not report.lines()

@@ -17,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from apmax.estimator import APClassifier
+from apmax.train import Stage
 
 QUICK = {"solver": "adam", "hidden": (16,), "epochs": 30, "lr": 1e-2, "accelerator": "cpu"}
 EQUIVALENCE = {
@@ -207,6 +208,22 @@ def test_invalid_parameter_is_named_in_fit(parameters, words):
     X, y = table(50)
     with pytest.raises(ValueError, match=words):
         APClassifier(**parameters).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"l2": 1.0}, "l2 is not used with solver='adam'"),
+        ({"tol": 1e-3, "surrogate": "sigmoid"}, "surrogate, tol are not used with solver='adam'"),
+        ({"lr": 1e-3, "epochs": 3, "stages": (Stage(epochs=1),)}, "lr, epochs are not used with stages="),
+        ({"loss": "focal", "stages": (Stage(epochs=1),)}, "loss is not used with stages="),
+    ],
+)
+def test_parameters_that_a_network_does_not_use_warn(parameters, words):
+    short = {} if "stages" in parameters else {"epochs": 1}
+    with pytest.warns(UserWarning, match=words) as warned:
+        APClassifier(solver="adam", hidden=(), accelerator="cpu", **short, **parameters).fit(*table(60))
+    assert warned[0].filename == __file__
 
 
 @pytest.mark.parametrize("hidden", [64, "64", (64, 0.5)])

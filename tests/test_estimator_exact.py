@@ -158,6 +158,19 @@ def test_ranking_does_not_depend_on_units_and_offsets(unit, offset):
     np.testing.assert_allclose(scores, plain, atol=1e-5)
 
 
+@pytest.mark.parametrize("unit", [1e-300, 1e-155, 1e155, 1e307])
+@pytest.mark.parametrize("store", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+def test_columns_whose_squares_are_no_numbers_are_used(store, unit):
+    X, labels, weight = problem()
+    plain = APClassifier(tol=1e-9).fit(X, labels, sample_weight=weight).decision_function(X)
+    extreme = store(X * [unit, 1, 1])
+    scores = APClassifier(tol=1e-9).fit(extreme, labels, sample_weight=weight).decision_function(extreme)
+    np.testing.assert_allclose(scores, plain, atol=1e-5)
+    moments, expected = column_moments(extreme, weight), column_moments(X, weight)
+    np.testing.assert_allclose(moments.mean, expected.mean * [unit, 1, 1], rtol=1e-13)
+    np.testing.assert_allclose(moments.inverse * [unit, 1, 1], expected.inverse, rtol=1e-13)
+
+
 def test_constant_column_has_no_weight():
     X, labels, weight = problem()
     X = np.column_stack([X, np.full(len(X), 0.1), np.zeros(len(X))])

@@ -22,9 +22,8 @@ def ring(rows=600, seed=0):
 
 
 def quick(**parameters):
-    return APClassifier(
-        **{"solver": "adam", "hidden": (16,), "epochs": 4, "lr": 1e-2, "accelerator": "cpu", **parameters}
-    )
+    short = {} if "stages" in parameters else {"epochs": 4, "lr": 1e-2}
+    return APClassifier(**{"solver": "adam", "hidden": (16,), "accelerator": "cpu", **short, **parameters})
 
 
 def test_network_ranks_rows_that_no_linear_model_can():
@@ -204,7 +203,7 @@ def test_empty_hidden_is_the_linear_model():
 
 def test_network_starts_at_the_log_odds_of_the_positives():
     X, y = ring(300)
-    model = quick(lr=1e-12, stages=(Stage(epochs=1, ema=None, optimizer={"lr": 1e-12}),), hidden=()).fit(X, y)
+    model = quick(stages=(Stage(epochs=1, ema=None, optimizer={"lr": 1e-12}),), hidden=()).fit(X, y)
     train, _ = hold_out_rows(y.astype(float), 0.2, seed=0)
     prior = y[train].mean()
     assert model.model_.head.bias.item() == pytest.approx(np.log(prior / (1 - prior)), rel=1e-2)

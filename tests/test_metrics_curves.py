@@ -212,6 +212,19 @@ def test_bedroc_is_one_for_the_best_and_zero_for_the_worst_ranking():
             assert metrics.bedroc(np.arange(100), labels, alpha=alpha).item() == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.parametrize("weight", [1e-3, 1e-17, 1e-30, 1e-200])
+def test_bedroc_of_a_negligible_share_of_negatives_is_that_of_their_limit(weight):
+    # Of a negative at place p the limit is 1 - (exp(-α·p) - exp(-α))/(1 - exp(-α)).
+    labels, sample_weight = np.array([1, 1, 0, 1, 1]), np.array([1.0, 1.0, weight, 1.0, 1.0])
+    for alpha in (0.5, 20.0):
+        expected = 1 - (math.exp(-alpha / 2) - math.exp(-alpha)) / (1 - math.exp(-alpha))
+        found = metrics.bedroc(-np.arange(5), labels, alpha=alpha, sample_weight=sample_weight).item()
+        assert found == pytest.approx(expected, abs=10 * weight + 1e-12)
+    for order, value in ((1, 1), (-1, 0)):
+        scores = order * labels
+        assert metrics.bedroc(scores, labels, sample_weight=sample_weight).item() == pytest.approx(value, abs=1e-12)
+
+
 def test_errors_of_early_recognition_name_the_argument():
     with pytest.raises(ValueError, match=r"alpha must lie in \(0, inf\), got 0"):
         metrics.bedroc([1, 2], [0, 1], alpha=0)

@@ -435,6 +435,7 @@ def test_a_declared_type_decides_about_decimal_commas(role, tmp_path):
     [
         ([f"CC(=O)Oc1ccccc1C(=O)N{'C' * k}" for k in range(40)], "looks like SMILES, .*: smiles=text does"),
         ([f"{k},{k % 7}5" for k in range(40)], "decimal comma, such as '0,05', which are not read as numbers"),
+        ([f"{1900 + 37 * k:,}.50" for k in range(40)], "looks like numbers such as '1,900.50', which are not read"),
         ([f"scan-{k}.png" for k in range(40)], "names images, .*: path=text does"),
         ([f"C-{100 + k}" for k in range(40)], None),
         ([f"person {k}" for k in range(40)], None),
@@ -451,6 +452,24 @@ def test_columns_that_a_table_does_not_read_are_named(values, line, tmp_path):
     with pytest.raises(ValueError, match=f"no column is left to learn from: 'text'.*{line or ''}"):
         train_job(job, out=tmp_path / "s")
     assert not (tmp_path / "s").exists()
+
+
+def test_copies_of_positive_rows_are_reported_unless_groups_keep_them_together(tmp_path):
+    plain = [{**row, "case": k, "x": f"{k / 7:.3f}", "few": k % 3} for k, row in enumerate(client_rows(800))]
+    for name, rows in {"plain": plain, "copies": [row for row in plain for _ in range(2)]}.items():
+        write_csv(tmp_path / f"{name}.csv", rows)
+    few = [{"few": row["few"], "more": k % 5, "bought": row["bought"]} for k, row in enumerate(plain)]
+    write_csv(tmp_path / "few.csv", few)
+
+    def warnings(name, **data):
+        lines = []
+        data = {"train": str(tmp_path / f"{name}.csv"), "target": "bought", **data}
+        job = {"data": data, "committee": {"members": ["linear_ce"]}}
+        train_job(job, out=tmp_path / f"{name}-{len(data)}", notify=lambda _, found: lines.extend(found))
+        return [line for line in lines if "repeated" in line]
+
+    assert re.match("160 of 160 positive rows are repeated, equal in all columns: .*group=COLUMN", *warnings("copies"))
+    assert warnings("copies", group="case") == warnings("plain") == warnings("few") == []
 
 
 @pytest.mark.parametrize("column", ["group", "time"])

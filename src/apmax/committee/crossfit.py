@@ -276,7 +276,8 @@ def fit_committee(
         folds: The largest number of folds, 1 for a single split; or (training, held-out) rows of each.
         seed: Of folds, members and blend.
         n_jobs: Simultaneous fits; each takes one thread. The result does not depend on their number.
-        finished: Results of an earlier, interrupted call by fold and name; they are not fitted again.
+        finished: Results of an earlier, interrupted call by fold and name; they are not fitted again, unless they were
+            fitted to other rows.
         on_result: Called with each new result, in this thread.
         on_progress: Called at the start and after each new result, in this thread.
 
@@ -294,7 +295,13 @@ def fit_committee(
         number: _fold_rows(rows, fold, stopping_split(rows, fold[0], seed + number), seed + number)
         for number, fold in enumerate(split)
     }
-    done = _checked_results(finished or {}, members, split)
+    if refit:
+        every = np.arange(len(rows.labels))
+        parts[FINAL] = _fold_rows(rows, (every, every[:0]), None, seed)
+    digests = {number: part.digest() for number, part in parts.items()}
+    origins = {(fold, name): f"{name} of {digest}" for fold, digest in digests.items() for name in members}
+    done = _checked_results(finished or {}, members, split, origins)
+    whole = parts.pop(FINAL, None)
     tasks = [FitTask(fold, name) for name in members for fold, part in parts.items() if len(part.held_out)]
     final = [FitTask(FINAL, name) for name in members] if refit else []
     size = (len(rows.labels), max(1, len(parts[0].encoding.sizes)))
@@ -304,20 +311,19 @@ def fit_committee(
 
     def run(these: Sequence[FitTask], of: Mapping[int, FoldRows], rounds: Any = None) -> None:
         new = [task for task in these if (task.fold, task.name) not in done]
-        for result in run_tasks(new, members, of, n_jobs=n_jobs, rounds=rounds):
-            done[result.task.fold, result.task.name] = result
+        for fitted in run_tasks(new, members, of, n_jobs=n_jobs, rounds=rounds):
+            key = fitted.task.fold, fitted.task.name
+            result = done[key] = dataclasses.replace(fitted, origin=origins[key])
             if on_result is not None:
                 on_result(result)
             progress.add(result)
 
     run(tasks, parts)
-    if refit:
-        every = np.arange(len(rows.labels))
-        whole = _fold_rows(rows, (every, every[:0]), None, seed)
+    if whole is not None:
         fitted = {name: [done[task.fold, name].model for task in tasks if task.name == name] for name in members}
         counts = {name: common_rounds(models) for name, models in fitted.items()}
         run(final, {FINAL: whole}, {name: count for name, count in counts.items() if count is not None})
-    return _join(rows, members, split, parts, whole.encoding if refit else None, done, seed)
+    return _join(rows, members, split, parts, None if whole is None else whole.encoding, done, seed)
 
 
 def _fold_rows(rows: TrainingRows, fold: _Fold, stopping: _Fold | None, seed: int) -> FoldRows:
@@ -327,9 +333,12 @@ def _fold_rows(rows: TrainingRows, fold: _Fold, stopping: _Fold | None, seed: in
 
 
 def _checked_results(
-    finished: Mapping[tuple[int, str], FitResult], members: Mapping[str, Member], split: Sequence[_Fold]
+    finished: Mapping[tuple[int, str], FitResult],
+    members: Mapping[str, Member],
+    split: Sequence[_Fold],
+    origins: Mapping[tuple[int, str], str],
 ) -> dict[tuple[int, str], FitResult]:
-    """Return the finished results of these members; raise where they cannot be of these folds."""
+    """Return the finished results of these origins; raise where they cannot be of these folds."""
     lengths = {number: len(held_out) for number, (_, held_out) in enumerate(split)} | {FINAL: 0}
     done = {key: result for key, result in finished.items() if key[1] in members}
     for (fold, name), result in done.items():
@@ -338,7 +347,8 @@ def _checked_results(
                 f"finished must be results of the same rows and folds: that of {name} for fold {fold + 1} has "
                 f"{len(result.scores)} scores, the fold {lengths.get(fold, 'does not exist')}"
             )
-    return done
+    # Files of folds of one size may have been exchanged, between folds, members, targets or folders.
+    return {key: result for key, result in done.items() if result.origin == origins.get(key)}
 
 
 @dataclass

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import linalg, optimize, sparse  # type: ignore[import-untyped]
 from scipy.special import expit  # type: ignore[import-untyped]
-from sklearn.utils.sparsefuncs import mean_variance_axis  # type: ignore[import-untyped]
+from sklearn.utils.sparsefuncs import mean_variance_axis, min_max_axis  # type: ignore[import-untyped]
 
 from apmax.functional import ap_objective
 
@@ -19,6 +19,8 @@ _Objective = Callable[[_Array], tuple[float, _Array]]
 _CHUNK = 2**15
 # Variation below this share of a column's mean is the rounding error of a constant column.
 _CONSTANT = 1e-11
+# Values beyond it, or below its inverse, are squared in other units; 2 to this power has an inverse.
+_LARGEST_SQUARED, _LARGEST_EXPONENT = 1e140, 1020
 # Largest gradient component at which the cross-entropy start of an AP fit ends.
 _START_TOLERANCE = 1e-2
 # Up to this many columns the d × d curvature matrix and its Cholesky factor cost less than they save.
@@ -86,13 +88,28 @@ def column_moments(X: Any, sample_weight: _Array) -> ColumnMoments:
     >>> column_moments(table, np.array([2.0, 1.0, 1.0]))
     ColumnMoments(mean=array([2., 5.]), inverse=array([1., 0.]))
     """
+    unit = _column_units(X)
+    if (unit != 1).any():
+        X = (X @ sparse.diags(1 / unit)).asformat(X.format) if sparse.issparse(X) else X / unit
     if sparse.issparse(X):
         mean, variance = mean_variance_axis(X, axis=0, weights=sample_weight.astype(X.dtype))
     else:
         mean, variance = _dense_moments(X, sample_weight)
     deviation = np.sqrt(variance)
     varies = deviation > _CONSTANT * np.abs(mean)
-    return ColumnMoments(mean, np.divide(1.0, deviation, out=np.zeros_like(deviation), where=varies))
+    return ColumnMoments(mean * unit, np.divide(1 / unit, deviation, out=np.zeros_like(deviation), where=varies))
+
+
+def _column_units(X: Any) -> _Array:
+    """Return a power of two (d,) near the largest value of every column whose squares would overflow or vanish, or 1.
+
+    Dividing by it is exact.
+    """
+    lowest, highest = min_max_axis(X, axis=0) if sparse.issparse(X) else (X.min(axis=0), X.max(axis=0))
+    largest = np.maximum(np.abs(lowest), np.abs(highest)).astype(np.float64)
+    extreme = (largest > _LARGEST_SQUARED) | ((largest > 0) & (largest < 1 / _LARGEST_SQUARED))
+    exponent = np.clip(np.frexp(largest)[1], -_LARGEST_EXPONENT, _LARGEST_EXPONENT)
+    return np.where(extreme, np.ldexp(1.0, exponent), 1.0)
 
 
 def _dense_moments(X: _Array, weight: _Array) -> tuple[_Array, _Array]:
@@ -327,7 +344,11 @@ def _curvature_factor(
     probability = expit(columns.scores(X, point[:-1]) + point[-1])
     row_weight = sample_weight * probability * (1 - probability) / (sample_weight @ labels)
     curvature = np.zeros((len(point), len(point)))
-    curvature[:-1, :-1] = columns.gram(X, row_weight)
+    with np.errstate(over="ignore", invalid="ignore"):
+        curvature[:-1, :-1] = columns.gram(X, row_weight)
+    if not np.isfinite(curvature).all():
+        # A sparse table is not centred: squares of huge values overflow.
+        return None
     curvature[np.diag_indices(X.shape[1])] += 2 * l2
     curvature[-1, -1] = row_weight.sum()
     try:

@@ -47,7 +47,9 @@ def save_result(folder: Path, result: FitResult, member: Member) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     content = result.model.to_bytes()
     write_atomic(path, content)
-    scores = npz_content(scores=result.scores, seconds=np.array(result.seconds), sha256=_digest(content))
+    scores = npz_content(
+        scores=result.scores, seconds=np.array(result.seconds), sha256=_digest(content), origin=np.array(result.origin)
+    )
     write_atomic(path.with_suffix(".scores.npz"), scores)
 
 
@@ -58,7 +60,7 @@ def load_results(folder: Path, members: Mapping[str, Member], folds: int) -> dic
         for fold in (*range(folds), FINAL):
             path = folder / _member_file(name, fold, member.suffix)
             try:
-                arrays = read_npz(path.with_suffix(".scores.npz"), ("scores", "seconds", "sha256"))
+                arrays = read_npz(path.with_suffix(".scores.npz"), ("scores", "seconds", "sha256", "origin"))
                 content = path.read_bytes()
                 if not np.array_equal(arrays["sha256"], _digest(content)):
                     continue
@@ -66,7 +68,8 @@ def load_results(folder: Path, members: Mapping[str, Member], folds: int) -> dic
                 model = member.read(content)
             except (OSError, ValueError):
                 continue
-            found[fold, name] = FitResult(FitTask(fold, name), model, arrays["scores"], float(arrays["seconds"]))
+            seconds, origin = float(arrays["seconds"]), str(arrays["origin"])
+            found[fold, name] = FitResult(FitTask(fold, name), model, arrays["scores"], seconds, origin)
     return found
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import json
 import queue
 import sys
 import threading
@@ -43,12 +45,13 @@ class FitTask:
 
 @dataclass(frozen=True)
 class FitResult:
-    """A fitted member, its scores of the held-out rows, and the seconds that it took."""
+    """A fitted member, its scores of the held-out rows, the seconds that it took, and what it was fitted to."""
 
     task: FitTask
     model: FittedMember
     scores: _Array
     seconds: float
+    origin: str = ""
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,13 @@ class FoldRows:
                 self._encoded = weakref.ref(rows)
                 _return_free_memory()
             return rows
+
+    def digest(self) -> str:
+        """Return a digest of the rows and all else that fits to them depend on: encoding, labels, weights, seed."""
+        found = hashlib.sha256(json.dumps([self.encoding.to_table(), self.seed]).encode())
+        for values in (self.train, self.held_out, self.labels, self.sample_weight):
+            found.update(np.ascontiguousarray(values).tobytes())
+        return found.hexdigest()
 
     def seconds(self, member: Member) -> float:
         """Return about how long a fit of the member takes."""

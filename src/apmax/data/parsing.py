@@ -23,6 +23,8 @@ DATE_FORMATS = ("iso", "iso with zone", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(inf|infinity)$"
 _DECIMAL_COMMA = r"^[+-]?(\d+,\d*|,\d+)([eE][+-]?\d+)?$"
 _WHOLE_NUMBER = r"^[+-]?\d+$"
+_FORMATTED_NUMBER = r"^[+-]?[$€£]? ?(\d{1,3}([,.'’ \x{a0}\x{202f}]\d{3})+([.,]\d+)?|\d+[.,]?\d*) ?[%$€£]?$"
+_TRAILING_ZERO = r"^([+-]?\d+)\.0*$"
 _FIRST_WORDS = 20
 """Words that are inspected before all: most columns are neither dates nor have decimal commas."""
 
@@ -52,21 +54,23 @@ def is_date(column: Any) -> bool:
 def words(column: Any) -> Any:
     """Return a column as one array of text, trimmed, null where missing.
 
-    Whole numbers lose a trailing ".0" and booleans are lower case, so that one value is one word in every
-    file format.
+    Whole numbers lose a trailing ".0", of text too, and booleans are lower case, so that one value is one word in every
+    file format: pandas writes the 1 of a column with missing values as "1.0" to a csv.
 
-    >>> words(pa.array([1.0, 2.0, None])).to_pylist(), words(pa.array([" a", "N/A", "True"])).to_pylist()
-    (['1', '2', None], ['a', None, 'true'])
+    >>> words(pa.array([1.0, 2.5, None])).to_pylist(), words(pa.array([" a", "N/A", "True", "1.0"])).to_pylist()
+    (['1', '2.5', None], ['a', None, 'true', '1'])
     """
     array = flatten_column(column)
     if pa.types.is_float16(array.type):
         array = pc.cast(array, pa.float32())  # Arrow cannot round half precision
     if pa.types.is_floating(array.type):
         array = pc.if_else(pc.is_finite(array), array, None)
+        # Each by itself: a value must not be written differently beside others, in another chunk of the file.
         whole = pc.and_(pc.equal(pc.round(array), array), pc.less(pc.abs(array), 2.0**63))
-        if bool(pc.all(whole).as_py()):
-            array = pc.cast(array, pa.int64(), safe=False)
+        integers = pc.cast(pc.if_else(whole, array, None), pa.int64(), safe=False)
+        array = pc.coalesce(_cast_text(integers), _cast_text(array))
     text = pc.utf8_trim_whitespace(_cast_text(array))
+    text = pc.replace_substring_regex(text, _TRAILING_ZERO, r"\1")
     lower = pc.utf8_lower(text)
     text = pc.if_else(pc.is_in(lower, pa.array(["true", "false"])), lower, text)
     return pc.if_else(pc.is_in(lower, pa.array(MISSING)), None, text)
@@ -129,6 +133,22 @@ def has_decimal_commas(column: Any, *, every: bool = True) -> bool:
             if not pc.all(pc.match_substring_regex(part, pattern)).as_py():
                 return False
     return bool(pc.any(pc.match_substring_regex(text, _DECIMAL_COMMA)).as_py())
+
+
+def formatted_number(column: Any) -> str | None:
+    """Return a value with separators of thousands, a currency or a percent sign, if all others are numbers or such.
+
+    >>> formatted_number(pa.array(["12", "1,234.50", ""])), formatted_number(pa.array(["12%", "a lot"]))
+    ('1,234.50', None)
+    """
+    if not is_text(column):
+        return None
+    text = pc.drop_null(words(column))
+    plain = pc.match_substring_regex(text, NUMBER, ignore_case=True)
+    if not pc.all(pc.or_(plain, pc.match_substring_regex(text, _FORMATTED_NUMBER))).as_py():
+        return None
+    formatted = text.filter(pc.invert(plain))
+    return str(formatted[0].as_py()) if len(formatted) else None
 
 
 def seconds(column: Any, form: str) -> tuple[Numbers, int]:

@@ -172,9 +172,8 @@ def read_labelled(
 
 
 def _class_names(column: Any) -> Any:
-    """Return the values as lower-case text; "1.0" is "1"."""
-    text = pc.utf8_lower(parsing.words(column))
-    return pc.replace_substring_regex(text, r"^([+-]?\d+)\.0*$", r"\1")
+    """Return the values as lower-case text."""
+    return pc.utf8_lower(parsing.words(column))
 
 
 def _remedy(counts: Mapping[str, int]) -> str:

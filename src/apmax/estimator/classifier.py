@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import warnings
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ _Array = NDArray[np.float64]
 SOLVERS = ("exact", "adam", "sgd")
 KINKED_SURROGATES = ("hinge", "ramp")
 _SOLVER_OPTIONS = ("lr", "epochs", "batch_size", "num_pos", "weight_decay")
+_EXACT_PARAMETERS = ("l2", "surrogate", "margin", "max_iter", "tol")
 _NETWORK_PARAMETERS = ("hidden", "module", "stages", *_SOLVER_OPTIONS)
 # Fitted attributes that only some solvers or losses set.
 _OPTIONAL_ATTRIBUTES = (
@@ -62,7 +64,8 @@ class APClassifier(RankingClassifier):
             with "exact". "auto" chooses "ce" or "ap", whichever has the better average precision in an inner
             cross-validation.
         pos_label: The class whose average precision is maximised; None for the last of `classes_`.
-        l2: "exact": strength of the L2 penalty.
+        l2: "exact": strength of the L2 penalty. This argument and those down to `tol` are not used by "adam" and "sgd",
+            with a warning where they are given.
         surrogate: "exact": the surrogate of P, a name in `SURROGATES` without kinks.
         margin: "exact": margin of the surrogate.
         max_iter: "exact": maximum number of L-BFGS-B iterations.
@@ -72,7 +75,7 @@ class APClassifier(RankingClassifier):
         module: Instead of `hidden`: a torch module that returns one score per row (copied, training starts from its
             weights), or a function that makes one from the number of features.
         stages: Instead of the two stages: a sequence of `apmax.train.Stage`; then `loss` and the arguments from `lr` to
-            `weight_decay` are not used.
+            `weight_decay` are not used, with a warning where they are given.
         lr: Learning rate; None for 1e-3, or 1e-2 with "sgd" or a linear model.
         epochs: Maximum number of epochs of the first stage; None for about 4,000 steps, 5 to 100 epochs.
         batch_size: Rows in a batch; None for 128, or 64 below 2,048 training rows.
@@ -162,6 +165,7 @@ class APClassifier(RankingClassifier):
             ValueError: Invalid parameters, not two classes, missing or infinite values, negative weights.
         """
         self._check_parameters()
+        self._warn_of_unused_parameters()
         return self._fit_as_copy(X, y, sample_weight)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any = None) -> None:
@@ -234,6 +238,20 @@ class APClassifier(RankingClassifier):
                 f"{', '.join(given)} {'needs' if len(given) == 1 else 'need'} solver='adam' or 'sgd': solver='exact' "
                 "fits a linear model without mini-batches. Set solver='adam', or leave out what it does not use"
             )
+
+    def _warn_of_unused_parameters(self) -> None:
+        """Warn of parameters that differ from their default but are not used."""
+        if self.solver == "exact":
+            return  # which refuses them
+        default = {name: each.default for name, each in inspect.signature(APClassifier).parameters.items()}
+        unused: dict[str, tuple[str, ...]] = {f"solver={self.solver!r}": _EXACT_PARAMETERS}
+        if self.stages is not None:
+            unused["stages="] = ("loss", *_SOLVER_OPTIONS)
+        for reason, names in unused.items():
+            given = [name for name in names if getattr(self, name) != default[name]]
+            if given:
+                words = f"{', '.join(given)} {'is' if len(given) == 1 else 'are'} not used with {reason}"
+                warnings.warn(f"{words}: leave out what it does not use", UserWarning, stacklevel=3)
 
     def _labelled_rows(self, X: Any, y: Any, sample_weight: Any) -> _LabelledRows:
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)

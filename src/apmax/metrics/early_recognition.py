@@ -139,6 +139,16 @@ def bedroc_of(positives: Ranked, negatives: Ranked, alpha: float) -> Tensor:
     Over places c to c + t, in shares of all, `exp(-α·place)` sums to `exp(-α·c)·(1 - exp(-α·t))` but for a factor that
     the scale from the worst ranking (positives last) to the best one (positives first) cancels.
     """
+    value = _bedroc(positives, negatives, alpha)
+    commoner = positives.total > negatives.total
+    if bool(commoner.any()):
+        # Of the rarer class: the scale of the commoner one is a difference that rounds to 0.
+        value = torch.where(commoner, 1 - _bedroc(negatives, positives, alpha), value)
+    return torch.where((positives.total > 0) & (negatives.total > 0), value.clamp(0, 1), torch.nan)
+
+
+def _bedroc(positives: Ranked, negatives: Ranked, alpha: float) -> Tensor:
+    """Return BEDROC, but for rounding; `positives` are the class whose share is not rounded."""
     total = positives.total + negatives.total
     above, tied = (part / total.unsqueeze(-1) for part in _places(positives, negatives))
     each = torch.where(tied > 0, torch.exp(-alpha * above) * -torch.expm1(-alpha * tied) / tied, 0)
@@ -146,8 +156,7 @@ def bedroc_of(positives: Ranked, negatives: Ranked, alpha: float) -> Tensor:
     # expm1: the difference of two exponentials would round to 0 for a small share.
     worst = -torch.exp(-alpha * (1 - share)) * torch.expm1(-alpha * share)
     span = torch.expm1(-alpha * share) * torch.expm1(-alpha * (1 - share))
-    value = (positives.weighted_sum(each) / total - worst) / span
-    return torch.where((positives.total > 0) & (negatives.total > 0), value.clamp(0, 1), torch.nan)
+    return (positives.weighted_sum(each) / total - worst) / span
 
 
 def _shorter(positives: Ranked, negatives: Ranked, places: float) -> Tensor:

@@ -152,13 +152,13 @@ class Category:
     def encode(self, column: Any, report: EncodingReport) -> list[Numbers]:
         """Return the codes."""
         text = parsing.words(column)
-        found = pc.index_in(text, pa.array(self.values, pa.string()))
+        found = pc.index_in(text, _stored_words(self.values))
         absent = text.is_null().to_numpy(zero_copy_only=False)
         codes = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(float)
         other = (codes < 0) & ~absent
         if other.any() and len(self.rare) < MOST_RARE:
             counted = pc.value_counts(text.filter(pa.array(other))).to_pylist()
-            known = set(self.rare)
+            known = set(_stored_words(self.rare).to_pylist())
             report.add_unseen(self.name, {e["values"]: e["counts"] for e in counted if e["values"] not in known})
         codes[other] = len(self.values) if self.rare else -1
         codes[absent] = len(self.values) + bool(self.rare) if self.missing else -1
@@ -214,6 +214,11 @@ class Date:
 
 Column = Number | Category | Date
 KINDS: dict[str, type[Number] | type[Category] | type[Date]] = {kind.kind: kind for kind in (Number, Category, Date)}
+
+
+def _stored_words(values: tuple[str, ...]) -> Any:
+    """Return words of an encoder as `parsing.words` writes them now: version 0.2 kept the "1.0" of text."""
+    return parsing.words(pa.array(values, pa.string()))
 
 
 def write_column(column: Column) -> dict[str, Any]:

@@ -9,20 +9,26 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
+from apmax import extras
 from apmax.committee import TableFeatures
 from apmax.data import Labels, RowSource, parsing
 from apmax.data.images import ENDINGS
 from apmax.data.reading import list_names
 from apmax.data.tables import TableEncoder, leaks
+from apmax.data.tables.columns import MANY
 from apmax.models.tables import TABLE_MODELS, build_table_model
 from apmax.train import Stage, table_recipe
 from apmax.workflows.data_types.base import DataConfig, DataType
 from apmax.workflows.data_types.networks import limited_parameters
 from apmax.workflows.data_types.rows import LabelledRows
 
+pa, pc = extras.load("pyarrow", "tables"), extras.load("pyarrow.compute", "tables")
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+LEAST_REPEATED = 0.1
+"""Share of the positive rows that have a copy from which on they are reported."""
 INSPECTED_ROWS = 32
 """Rows of a column that are inspected for names of image files, SMILES and decimal commas."""
 _SMILES = re.compile(r"(?:\[[^\]\s]+\]|Br|Cl|[BCNOPSFIbcnops]|[=#$:/\\.()%+-]|\d)+")
@@ -151,11 +157,38 @@ class TableType(DataType[TableData]):
                 f"columns={{{leak.name!r}: 'drop'}}"
                 for leak in leaks(encoder, table, labels)
             ),
+            *([] if self.config.group else _repeated_rows(encoder, table, labels)),
         ]
 
 
+def _repeated_rows(encoder: TableEncoder, table: Any, labels: Labels) -> list[str]:
+    """Return a warning if many positive rows have a copy, equal in all columns of which one has many values.
+
+    Rows of few values repeat by chance.
+    """
+    positive = table.filter(pa.array(labels == 1))
+    columns = {name: parsing.words(positive.column(name)) for name in encoder.names}
+    if all(len(pc.unique(values)) <= MANY for values in columns.values()):
+        return []
+    left_out = [name for name in encoder.left_out if name in table.column_names]
+    columns.update({name: parsing.words(positive.column(name)) for name in left_out if _is_plain(table.column(name))})
+    counts = pa.table(list(columns.values()), names=list(map(str, range(len(columns)))))
+    counts = counts.group_by(counts.column_names).aggregate([([], "count_all")]).column("count_all")
+    repeated = pc.sum(counts.filter(pc.greater(counts, 1))).as_py() or 0
+    if repeated < LEAST_REPEATED * positive.num_rows:
+        return []
+    return [
+        f"{repeated:,} of {positive.num_rows:,} positive rows are repeated, equal in all columns: figures are too good "
+        "where a row is held out and its copy is not; leave copies out, or keep them together by a column: group=COLUMN"
+    ]
+
+
+def _is_plain(column: Any) -> bool:
+    return parsing.is_text(column) or parsing.is_number(column) or parsing.is_date(column)
+
+
 def _unread_columns(table: Any, names: Sequence[str]) -> list[str]:
-    """Return what a table does not read: names of image files, SMILES, numbers with a decimal comma."""
+    """Return what a table does not read: names of image files, SMILES, numbers in a form of their own."""
     lines = []
     for name in names:
         column = table.column(name).slice(0, INSPECTED_ROWS)
@@ -170,6 +203,11 @@ def _unread_columns(table: Any, names: Sequence[str]) -> list[str]:
             lines.append(
                 f"column {name!r} looks like numbers with a decimal comma, such as {texts[0]!r}, which are not read as "
                 "numbers: write them with a point"
+            )
+        elif (formatted := parsing.formatted_number(column)) is not None:
+            lines.append(
+                f"column {name!r} looks like numbers such as {formatted!r}, which are not read as numbers: write them "
+                "without separators of thousands, currency and percent sign"
             )
     return lines
 
