@@ -248,7 +248,8 @@ def outcome_paragraph(summaries: Sequence[ItemSummary], rule: str) -> list[str]:
     clauses = [
         "SOAP with the published settings, as far as they are known, has a higher mean test AUPRC than cross-entropy "
         f"in {soap.above} of {plural(soap.cells, 'case')} (a data set with a network; 95 % interval over "
-        f"seeds or splits above 0 in {soap.surely_above}, below in {soap.surely_below})"
+        f"seeds or splits above 0 in {soap.surely_above}, below in {soap.surely_below}"
+        f"{_one_pair_text(soap.without_interval)})"
     ]
     if tuned is not None:
         clauses.append(f"tuned like cross-entropy in {tuned.above} of {tuned.cells}")
@@ -267,13 +268,18 @@ def outcome_paragraph(summaries: Sequence[ItemSummary], rule: str) -> list[str]:
         networks = (
             "; in the networks here it is above the same training without AP in "
             f"{sum(each.difference > 0 for each in found)} of {plural(len(found), 'case')} (interval above 0 in "
-            f"{sum(each.low > 0 for each in found)})"
+            f"{sum(each.low > 0 for each in found)}{_one_pair_text(sum(each.cells == 1 for each in found))})"
         )
     rule = (
         f"In a study on generated data AP training paid in [linear models that are too simple]({rule}) for what "
         "separates the top of the list, though not in all of them"
     )
     return [f"{claim}. {rule}{networks}."]
+
+
+def _one_pair_text(count: int) -> str:
+    """Return in how many of the counted cases one pair gives no interval."""
+    return f", none in {count} of one pair" if count else ""
 
 
 def _soap_comparison(entries: MethodSummaries) -> BaseComparison | None:
