@@ -23,6 +23,12 @@ def test_advice_follows_the_interval(low, high, beginning):
     assert loss_advice(low, high).startswith(beginning)
 
 
+def test_interval_that_contains_zero_says_nothing_about_what_the_model_can_fit():
+    advice = loss_advice(-0.2, 0.3)
+    assert "these rows do not show" in advice
+    assert "can fit" not in advice
+
+
 @pytest.mark.parametrize(
     ("low", "high", "text"), [(0.01, 0.02, "the gain is more"), (0.0, 0.02, "may do"), (-0.03, -0.01, "do more than")]
 )

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from apmax.reproduce import load_grid
-from apmax.reproduce.pages.text import findings, first_stage_findings, overall_variant_findings, partial_cell_notes
+from apmax.reproduce.pages.text import (
+    findings,
+    first_stage_findings,
+    item_notes,
+    overall_variant_findings,
+    partial_cell_notes,
+)
 from small_experiments import CELL, epoch_values, result_lines, summarise, table6, three_cells
 
 
 def test_finding_has_the_counts_of_the_comparison():
     summary = summarise("table6", three_cells())
     assert findings(summary, {})[0] == (
-        "SOAP: above CE in 2 of 3 cells (2 unfinished); the 95 % interval is above zero in 1, below in 0. "
-        "In the paper: above in 3 of 3 of them."
+        "SOAP: above CE in 2 of 3 cells (2 unfinished); the 95 % interval is above zero in 1, below in 0; 1 cell with "
+        "one pair has none. In the paper: above in 3 of 3 of them."
     )
 
 
@@ -106,6 +112,26 @@ def test_controls_are_counted_over_all_cells():
         "apmax (default recipe) against apmax without its AP loss: above in 1 of 2 cells, interval above 0 in 0, "
         "below in 1."
     ]
+
+
+def test_cells_with_one_pair_are_said_to_have_no_interval():
+    cells = [("aicures", model) for model in ("gine", "mpnn", "ml-mpnn")]
+    lines = {
+        key: line
+        for cell, splits in zip(cells, (2, 1, 1), strict=True)
+        for method, gain in (("apmax", 0.1), ("ce_joint", 0.0))
+        for key, line in result_lines(*cell, method, {f"fold{k}": 0.5 + 0.1 * k + gain for k in range(splits)}).items()
+    }
+    (text,) = overall_variant_findings(load_grid(), summarise("table6", lines).entries, "ce")
+    assert text.endswith("in 1, below in 0; 2 cells with one pair have none.")
+
+
+def test_seeds_on_one_test_part_are_said_to_leave_out_the_chance_in_its_rows():
+    lines = result_lines("tox21-t0", "gine", "ce", {0: 0.5})
+    notes = item_notes(summarise("table5", lines))
+    assert any("runs are seeds on one test part with 4 positives" in note for note in notes)
+    lines = result_lines(*CELL, "ce", {"fold0": 0.5})
+    assert not any("one test part" in note for note in item_notes(table6(lines)))
 
 
 def test_chosen_first_stages_are_counted_over_all_cells():

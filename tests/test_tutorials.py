@@ -101,9 +101,11 @@ def test_page_shows_source_and_output_of_cells():
 def test_output_is_kept_where_only_the_text_changes():
     stored = notebook_of("# Title\n\n```python\nprint(1)\n```\n")
     stored.cells[1].outputs, stored.cells[1].execution_count = [nbformat.v4.new_output("stream", text="1\n")], 1
+    stored.metadata["language_info"]["version"] = "3.11.7"
     kept = with_stored_output(notebook_of("# Other\n\n```python\nprint(1)\n```\n\nMore.\n"), stored)
     assert [cell.source for cell in kept.cells] == ["# Other", "print(1)", "More."]
     assert kept.cells[1].outputs == stored.cells[1].outputs
+    assert kept.metadata["language_info"]["version"] == "3.11.7"
     assert with_stored_output(notebook_of("# Title\n\n```python\nprint(2)\n```\n"), stored) is None
 
 

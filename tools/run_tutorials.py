@@ -99,6 +99,7 @@ def with_stored_output(notebook: Any, stored: Any) -> Any | None:
         return None
     for cell, found in zip(code, known, strict=True):
         cell.outputs, cell.execution_count = found.outputs, found.execution_count
+    notebook.metadata = stored.metadata  # the kernel's version belongs to the output
     return notebook
 
 

@@ -172,10 +172,10 @@ def _power_section(summaries: Sequence[ItemSummary], test_scores: Mapping[str, M
     parts = [
         "## How many runs would show a difference",
         "The number of paired runs with which a t-test (two-sided, 5 %) finds a true difference in four of five cases, "
-        "if the differences spread as those of the runs so far. A run is a seed on one test part, on AICURES a fold or "
-        "split with its own. Spread is the standard deviation of the differences in AUPRC. That of three pairs is "
-        "itself uncertain: with probability 0.95 the true one lies between 0.5 and 6.3 times this value; that of ten "
-        "pairs, between 0.7 and 1.8 times.",
+        "if the differences spread as those of the runs so far. A run is a seed on one test part, or a fold or split "
+        "with its own, whose positives then vary. Spread is the standard deviation of the differences in AUPRC. That "
+        "of three pairs is itself uncertain: with probability 0.95 the true one lies between 0.5 and 6.3 times this "
+        "value; that of ten pairs, between 0.7 and 1.8 times.",
         markdown_table(power_table(grid, powers, BASE)),
     ]
     pooled = {
@@ -206,7 +206,9 @@ def _overall_comparison(summaries: Sequence[ItemSummary]) -> list[str]:
         return []
     explanation = (
         "By test AUPRC, the trapezoidal area. A cell, or case, is a data set with a network; AICURES with its official "
-        "folds and with random splits counts as two. The intervals are 95 % and paired over the runs that both have."
+        "folds and with random splits counts as two. The intervals are 95 % and paired over the runs that both have: "
+        "over splits, or over seeds where a data set has one test part, and then without the chance in its rows. A "
+        "cell with one pair has no interval."
     )
     texts = [*overall_variant_findings(grid, entries, BASE), *first_stage_findings(grid, entries.values())]
     texts += paper_findings(grid, entries.values())
@@ -243,15 +245,16 @@ def outcome_paragraph(summaries: Sequence[ItemSummary], rule: str) -> list[str]:
     tuned = _soap_comparison(_all_entries(summaries, TUNED))
     clauses = [
         "SOAP with the published settings, as far as they are known, has a higher mean test AUPRC than cross-entropy "
-        f"in {soap.above} of {plural(soap.cells, 'case')} (a data set with a network; 95 % interval above 0 in "
-        f"{soap.surely_above}, below in {soap.surely_below})"
+        f"in {soap.above} of {plural(soap.cells, 'case')} (a data set with a network; 95 % interval over "
+        f"seeds or splits above 0 in {soap.surely_above}, below in {soap.surely_below}"
+        f"{_one_pair_text(soap.without_interval)})"
     ]
     if tuned is not None:
         clauses.append(f"tuned like cross-entropy in {tuned.above} of {tuned.cells}")
     clauses += _released_outcome(summaries)
     claim = ", ".join(clauses)
     if soap.printed:
-        claim += f"; the paper prints a higher one in {soap.printed_above} of {soap.printed}"
+        claim += f"; the paper prints a higher one in {soap.printed_above} of the {soap.printed} that it has too"
     control = [
         compare_runs(entry, entries[data, model, "ce_joint"]).paired.get("auprc")
         for (data, model, method), entry in entries.items()
@@ -261,12 +264,20 @@ def outcome_paragraph(summaries: Sequence[ItemSummary], rule: str) -> list[str]:
     networks = ""
     if found:
         networks = (
-            "; in networks it is above the same training without AP in "
+            "; in the networks here it is above the same training without AP in "
             f"{sum(each.difference > 0 for each in found)} of {plural(len(found), 'case')} (interval above 0 in "
-            f"{sum(each.low > 0 for each in found)})"
+            f"{sum(each.low > 0 for each in found)}{_one_pair_text(sum(each.cells == 1 for each in found))})"
         )
-    rule = f"AP training pays [where the model is too simple]({rule}) for what separates the top of the list"
+    rule = (
+        f"In a study on generated data AP training paid in [linear models that are too simple]({rule}) for what "
+        "separates the top of the list, though not in all of them"
+    )
     return [f"{claim}. {rule}{networks}."]
+
+
+def _one_pair_text(count: int) -> str:
+    """Return in how many of the counted cases one pair gives no interval."""
+    return f", none in {count} of one pair" if count else ""
 
 
 def _soap_comparison(entries: MethodSummaries) -> BaseComparison | None:
@@ -282,7 +293,7 @@ def _released_outcome(summaries: Sequence[ItemSummary]) -> list[str]:
             above = [entry.paired["auprc"].difference > 0 for entry in entries if "auprc" in entry.paired]
             if above:
                 return [
-                    "by the authors' released code and from their cross-entropy weights with "
+                    "by the authors' released code, begun from their own cross-entropy weights, in "
                     f"{sum(above)} of {plural(len(above), 'network')} on HIV"
                 ]
     return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 AP_LOSS_RULE = (
-    "AP training pays where the model is too simple for what separates the top of the list; a more flexible model "
+    "AP training can pay where the model is too simple for what separates the top of the list; a more flexible model "
     "trained by cross-entropy pays more"
 )
 """The rule in one sentence, as docs/explanation/when-ap-pays.md has it."""
@@ -20,14 +20,14 @@ def loss_advice(low: float, high: float) -> str:
         ValueError: `low` is above `high`.
 
     >>> loss_advice(-0.02, 0.01)
-    'keep cross-entropy: models that can fit the top of the list gain little or nothing from AP training'
+    'keep cross-entropy: these rows do not show that AP training is better'
     """
     _check_order(low, high)
     if low > 0:
         return f"{AP_LOSS_RULE}: compare it with the trees and networks on the leaderboard"
     if high < 0:
         return "keep cross-entropy: it uses every row, AP training mainly the rows near the top"
-    return "keep cross-entropy: models that can fit the top of the list gain little or nothing from AP training"
+    return "keep cross-entropy: these rows do not show that AP training is better"
 
 
 def mined_advice(low: float, high: float) -> str:

@@ -281,6 +281,7 @@ class BaseComparison:
         above: Cells whose mean difference is above zero.
         surely_above: Cells whose 95 % interval is above zero.
         surely_below: Cells whose 95 % interval is below zero.
+        without_interval: Cells with one pair.
         printed: Of the cells, those for which the paper prints both.
         printed_above: Of the printed ones, those in which the paper's mean is above the base's.
     """
@@ -291,6 +292,7 @@ class BaseComparison:
     above: int
     surely_above: int
     surely_below: int
+    without_interval: int
     printed: int
     printed_above: int
 
@@ -323,6 +325,7 @@ def compare_with_base(entries: MethodSummaries, base: str) -> list[BaseCompariso
                 above=sum(each.difference > 0 for each in paired),
                 surely_above=sum(each.low > 0 for each in paired),
                 surely_below=sum(each.high < 0 for each in paired),
+                without_interval=sum(each.cells == 1 for each in paired),
                 printed=len(printed),
                 printed_above=sum(printed),
             )

@@ -133,7 +133,7 @@ def item_notes(summary: ItemSummary) -> list[str]:
 
 
 def _split_notes(summary: ItemSummary) -> list[str]:
-    """Return notes on data sets whose runs are splits, which vary for other reasons than seeds do."""
+    """Return notes on what varies between the runs of a data set: splits, or seeds on one test part."""
     notes = []
     for data in summary.started_data:
         entry = summary.grid.data[data]
@@ -149,6 +149,11 @@ def _split_notes(summary: ItemSummary) -> list[str]:
                     f"{entry.label}: the {summary.seeds or entry.seeds} seeds of a split count as runs, though they "
                     "share its data: deviations and intervals are narrower than new splits would give."
                 )
+        elif positives and (summary.seeds or entry.seeds) > 1:
+            notes.append(
+                f"{entry.label}: runs are seeds on one test part with {positives[0]:,} positives: deviations and "
+                "intervals contain the randomness of training, and not which rows are in the test."
+            )
     return notes
 
 
@@ -222,7 +227,8 @@ def _base_findings(summary: ItemSummary) -> list[str]:
         text = f"{method.label}: above {base} in {counts.above} of {plural(counts.cells, 'cell')}"
         if counts.unfinished:
             text += f" ({counts.unfinished} unfinished)"
-        text += f"; the 95 % interval is above zero in {counts.surely_above}, below in {counts.surely_below}."
+        text += f"; the 95 % interval is above zero in {counts.surely_above}, below in {counts.surely_below}"
+        text += f"{_without_interval(counts.without_interval)}."
         if counts.printed:
             text += f" In the paper: above in {counts.printed_above} of {counts.printed} of them."
         sentences.append(text)
@@ -272,9 +278,15 @@ def overall_variant_findings(grid: ExperimentGrid, entries: MethodSummaries, bas
             sentences.append(
                 f"{grid.methods[row].label} against {grid.methods[control].label}: above in "
                 f"{sum(each.difference > 0 for each in paired)} of {plural(len(paired), 'cell')}, interval above 0 in "
-                f"{sum(each.low > 0 for each in paired)}, below in {sum(each.high < 0 for each in paired)}."
+                f"{sum(each.low > 0 for each in paired)}, below in {sum(each.high < 0 for each in paired)}"
+                f"{_without_interval(sum(each.cells == 1 for each in paired))}."
             )
     return sentences
+
+
+def _without_interval(count: int) -> str:
+    """Return how many of the counted cells have no interval, because they have one pair."""
+    return f"; {plural(count, 'cell')} with one pair {'has' if count == 1 else 'have'} none" if count else ""
 
 
 def first_stage_findings(grid: ExperimentGrid, entries: Iterable[MethodSummary]) -> list[str]:
