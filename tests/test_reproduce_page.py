@@ -252,7 +252,7 @@ def test_outcome_says_how_the_released_code_ended():
     assert "released" not in outcome_paragraph(summarise_results(lines), "rule.md")[0]
     lines |= result_lines("hiv", "gine", "ce_authors", dict.fromkeys(range(3), 0.29))
     (text,) = outcome_paragraph(summarise_results(lines), "rule.md")
-    assert "released code, begun from their own cross-entropy weights, in 0 of 1 network on HIV; the" in text
+    assert "released code, repaired to run, from their own cross-entropy weights in 0 of 1 network on HIV; the" in text
     lines |= result_lines("hiv", "mpnn", "soap_released", {0: 0.4})
     lines |= result_lines("hiv", "mpnn", "ce_authors", {0: 0.3})
     assert "in 1 of 2 networks on HIV; the" in outcome_paragraph(summarise_results(lines), "rule.md")[0]

@@ -293,7 +293,7 @@ def _released_outcome(summaries: Sequence[ItemSummary]) -> list[str]:
             above = [entry.paired["auprc"].difference > 0 for entry in entries if "auprc" in entry.paired]
             if above:
                 return [
-                    "by the authors' released code, begun from their own cross-entropy weights, in "
+                    "by the authors' released code, repaired to run, from their own cross-entropy weights in "
                     f"{sum(above)} of {plural(len(above), 'network')} on HIV"
                 ]
     return []

@@ -5,6 +5,9 @@ the whole batch are passed to the loss as the index of its memory, so that the v
 into the memory of all rows of the batch, and the weighted pair losses are summed over these memories. The learning rate
 is halved every 50 epochs; training stops after 50 epochs without a higher validation AUPRC. It begins from the weights
 of the authors' own first stage (`apmax.reproduce.authors`), with a new head.
+
+The released file does not run as it is: its loss is called with one argument too many, and its memory keeps the graph.
+This module is that file with these two repaired, written anew; how its authors ran it is not known.
 """
 
 from __future__ import annotations
