@@ -16,7 +16,7 @@ from tools.write_results import (
     PAGE,
     README,
     RESULTS,
-    outcome_paragraph,
+    outcome_parts,
     read_peer_runs,
     readme_block,
     results_page,
@@ -216,20 +216,19 @@ def test_only_the_text_between_the_marks_is_replaced(tmp_path):
 
 def test_outcome_counts_the_cases_of_soap_and_of_the_recipe_against_its_control():
     lines = three_cells()
-    (text,) = outcome_paragraph(summarise_results(lines), "rule.md")
-    assert text == (
-        "SOAP with the published settings, as far as they are known, has a higher mean test AUPRC than cross-entropy "
-        "in 2 of 3 cases (a data set with a network; 95 % interval over seeds or splits above 0 in 1, below in 0, none "
-        "in 1 of one pair); the paper prints a higher one in 3 of the 3 that it has too. In a study on generated data "
-        "AP training paid in [linear models that are too simple](rule.md) for what separates the top of the list, "
-        "though not in all of them."
+    text, table = outcome_parts(summarise_results(lines), "rule.md")
+    assert text.startswith(
+        "SOAP with the published settings has a higher mean test AUPRC than cross-entropy in 2 of 3 cases (a data set "
+        "with a network), in the paper in 3 of the 3 that it prints of these. In a study on generated data AP training "
+        "paid in [linear models that are too simple](rule.md) "
     )
+    (row,) = table.splitlines()[2:]
+    assert row.startswith("| SOAP against cross-entropy, published settings ")
+    assert row.endswith(" | 3 (1 of one pair, without interval) | 2 | 1 | 0 |")
     lines |= result_lines(*CELL, "apmax", {"fold0": 0.5, "fold1": 0.6, "fold2": 0.6})
     lines |= result_lines(*CELL, "ce_joint", {"fold0": 0.4, "fold1": 0.5, "fold2": 0.5})
-    (text,) = outcome_paragraph(summarise_results(lines), "rule.md")
-    assert text.endswith(
-        "; in the networks here it is above the same training without AP in 1 of 1 case (interval above 0 in 1)."
-    )
+    _, table = outcome_parts(summarise_results(lines), "rule.md")
+    assert table.endswith("| our default recipe against the same training without its AP loss | 1 | 1 | 1 | 0 |")
 
 
 def test_methods_that_were_tuned_alike_have_a_table_and_a_part_of_the_outcome():
@@ -241,25 +240,22 @@ def test_methods_that_were_tuned_alike_have_a_table_and_a_part_of_the_outcome():
     assert "| Method | AICURES, GINE, published settings | tuned alike |" in tuned
     assert "| CE | 0.6000 ± 0.1764 | 0.8000 ± 0.0000 |" in tuned
     assert "| SOAP | +0.0112 (+0.0055 to +0.0169) | −0.1000 (−0.1000 to −0.1000) |" in tuned
-    assert (
-        "none in 1 of one pair), tuned like cross-entropy in 0 of 1; the paper"
-        in outcome_paragraph(summarise_results(lines), "rule.md")[0]
-    )
+    _, table = outcome_parts(summarise_results(lines), "rule.md")
+    assert "| both tuned alike (4 configurations each) | 1 | 0 | 0 | 1 |" in table
 
 
 def test_outcome_says_how_the_released_code_ended():
     lines = three_cells() | result_lines("hiv", "gine", "soap_released", {0: 0.2, 1: 0.3, 2: 0.1})
-    assert "released" not in outcome_paragraph(summarise_results(lines), "rule.md")[0]
+    assert "released code" not in outcome_parts(summarise_results(lines), "rule.md")[1]
     lines |= result_lines("hiv", "gine", "ce_authors", dict.fromkeys(range(3), 0.29))
-    (text,) = outcome_paragraph(summarise_results(lines), "rule.md")
-    assert "released code, repaired to run, from their own cross-entropy weights in 0 of 1 network on HIV; the" in text
     lines |= result_lines("hiv", "mpnn", "soap_released", {0: 0.4})
     lines |= result_lines("hiv", "mpnn", "ce_authors", {0: 0.3})
-    assert "in 1 of 2 networks on HIV; the" in outcome_paragraph(summarise_results(lines), "rule.md")[0]
+    (row,) = (line for line in outcome_parts(summarise_results(lines), "rule.md")[1].splitlines() if "released" in line)
+    assert row.endswith("on HIV | 2 (1 of one pair, without interval) | 1 | 0 | 0 |")
 
 
 def test_no_outcome_without_soap_and_cross_entropy():
-    assert outcome_paragraph(summarise_results(result_lines(*CELL, "soap", {"fold0": 0.5})), "rule.md") == []
+    assert outcome_parts(summarise_results(result_lines(*CELL, "soap", {"fold0": 0.5})), "rule.md") == []
 
 
 def test_runs_of_libauc_stand_beside_those_of_the_released_code(tmp_path):

@@ -119,7 +119,7 @@ def results_page(
     source = "[results.jsonl](../../results/results.jsonl)" if count else "`results/results.jsonl`"
     parts = [
         "# Results of the paper's experiments",
-        *outcome_paragraph(summaries, "../explanation/when-ap-pays.md"),
+        *outcome_parts(summaries, "../explanation/when-ap-pays.md"),
         f"Written by `make results` from {source} ({plural(count, 'result')}), never by hand. The grid is "
         "[grid.toml](../../src/apmax/reproduce/grid.toml), the paper's numbers are "
         "[paper.json](../../src/apmax/reproduce/paper.json); `apmax reproduce ITEM` runs an item, "
@@ -231,72 +231,58 @@ def _budget_size() -> str:
     return plural(load_grid().budgets[TUNED], "configuration")
 
 
-def outcome_paragraph(summaries: Sequence[ItemSummary], rule: str) -> list[str]:
-    """Return what came of the paper's claim in two sentences, as one paragraph; none without runs of SOAP and CE.
+def outcome_parts(summaries: Sequence[ItemSummary], rule: str) -> list[str]:
+    """Return what came of the paper's claim: two sentences, and a table of counts; none without runs of SOAP and CE.
 
     Args:
         summaries: The items with a finished run.
         rule: The address of the page that says when AP training pays.
     """
     entries = _all_entries(summaries)
-    soap = _soap_comparison(entries)
+    soap = _comparison(entries, "soap", BASE)
     if soap is None:
         return []
-    tuned = _soap_comparison(_all_entries(summaries, TUNED))
-    clauses = [
-        "SOAP with the published settings, as far as they are known, has a higher mean test AUPRC than cross-entropy "
-        f"in {soap.above} of {plural(soap.cells, 'case')} (a data set with a network; 95 % interval over "
-        f"seeds or splits above 0 in {soap.surely_above}, below in {soap.surely_below}"
-        f"{_one_pair_text(soap.without_interval)})"
-    ]
-    if tuned is not None:
-        clauses.append(f"tuned like cross-entropy in {tuned.above} of {tuned.cells}")
-    clauses += _released_outcome(summaries)
-    claim = ", ".join(clauses)
-    if soap.printed:
-        claim += f"; the paper prints a higher one in {soap.printed_above} of the {soap.printed} that it has too"
-    control = [
-        compare_runs(entry, entries[data, model, "ce_joint"]).paired.get("auprc")
-        for (data, model, method), entry in entries.items()
-        if method == "apmax" and (data, model, "ce_joint") in entries
-    ]
-    found = [each for each in control if each is not None]
-    networks = ""
-    if found:
-        networks = (
-            "; in the networks here it is above the same training without AP in "
-            f"{sum(each.difference > 0 for each in found)} of {plural(len(found), 'case')} (interval above 0 in "
-            f"{sum(each.low > 0 for each in found)}{_one_pair_text(sum(each.cells == 1 for each in found))})"
-        )
-    rule = (
-        f"In a study on generated data AP training paid in [linear models that are too simple]({rule}) for what "
-        "separates the top of the list, though not in all of them"
+    claim = (
+        "SOAP with the published settings has a higher mean test AUPRC than cross-entropy in "
+        f"{soap.above} of {plural(soap.cells, 'case')} (a data set with a network)"
     )
-    return [f"{claim}. {rule}{networks}."]
+    if soap.printed:
+        claim += f", in the paper in {soap.printed_above} of the {soap.printed} that it prints of these"
+    sentence = (
+        f"In a study on generated data AP training paid in [linear models that are too simple]({rule}) for what "
+        "separates the top of the list, though not in all of them, and seldom in networks"
+    )
+    released = next(
+        (each.entries for each in summaries if each.item.name == "released" and each.has_default_budget), {}
+    )
+    counted = {
+        "SOAP against cross-entropy, published settings as far as they are known": soap,
+        f"both tuned alike ({_budget_size()} each)": _comparison(_all_entries(summaries, TUNED), "soap", BASE),
+        "the authors' released code, repaired to run, against their weights that it begins from, on HIV": _comparison(
+            released, "soap_released", "ce_authors"
+        ),
+        "our default recipe against the same training without its AP loss": _comparison(entries, "apmax", "ce_joint"),
+    }
+    lines = ["| Mean test AUPRC | cases | higher | 95 % interval above 0 | below 0 |", "|---|---:|---:|---:|---:|"]
+    for name, found in counted.items():
+        if found is not None:
+            alone = f" ({found.without_interval} of one pair, without interval)" if found.without_interval else ""
+            lines.append(
+                f"| {name} | {found.cells}{alone} | {found.above} | {found.surely_above} | {found.surely_below} |"
+            )
+    return [f"{claim}. {sentence}.", "\n".join(lines)]
 
 
-def _one_pair_text(count: int) -> str:
-    """Return in how many of the counted cases one pair gives no interval."""
-    return f", none in {count} of one pair" if count else ""
-
-
-def _soap_comparison(entries: MethodSummaries) -> BaseComparison | None:
-    """Return the comparison of SOAP with cross-entropy over all cells, None without runs of both."""
-    return next((each for each in compare_with_base(entries, BASE) if each.method == "soap"), None)
-
-
-def _released_outcome(summaries: Sequence[ItemSummary]) -> list[str]:
-    """Return in how many networks the authors' released code ends above the weights that it begins from."""
-    for summary in summaries:
-        if summary.item.name == "released" and summary.has_default_budget:
-            entries = [entry for key, entry in summary.entries.items() if key[2] == "soap_released"]
-            above = [entry.paired["auprc"].difference > 0 for entry in entries if "auprc" in entry.paired]
-            if above:
-                return [
-                    "by the authors' released code, repaired to run, from their own cross-entropy weights in "
-                    f"{sum(above)} of {plural(len(above), 'network')} on HIV"
-                ]
-    return []
+def _comparison(entries: MethodSummaries, method: str, base: str) -> BaseComparison | None:
+    """Return the comparison of a method with another over all cells that have both, None without any."""
+    pairs = {
+        (data, model): (entry, entries[data, model, base])
+        for (data, model, name), entry in entries.items()
+        if name == method and (data, model, base) in entries
+    }
+    both = {(*cell, method): compare_runs(*pair) for cell, pair in pairs.items()}
+    found = compare_with_base(both | {(*cell, base): other for cell, (_, other) in pairs.items()}, base)
+    return next((each for each in found if each.method == method), None)
 
 
 def read_peer_runs(folder: Path) -> PeerRuns:
@@ -392,11 +378,12 @@ def readme_block(summaries: Sequence[ItemSummary], count: int) -> str:
     """Return the README's summary; the arguments are those of `results_page`."""
     if not summaries:
         return "Nothing has been run yet."
-    outcome = " ".join(outcome_paragraph(summaries, "docs/explanation/when-ap-pays.md"))
-    return (
+    title = (
         f"**The paper's claim, run again** ({plural(count, 'result')}, [beside the paper's "
-        f"numbers](docs/results/index.md)). {outcome}"
-    ).rstrip()
+        "numbers](docs/results/index.md))."
+    )
+    text, *table = outcome_parts(summaries, "docs/explanation/when-ap-pays.md") or [""]
+    return "\n\n".join([f"{title} {text}".rstrip(), *table])
 
 
 def write_results(root: Path) -> None:
