@@ -45,6 +45,7 @@ def evaluate_command(
     ] = True,
     member: _options.MemberOption = None,
     model: _options.OtherModelOption = None,
+    against_model: _options.AgainstModelOption = None,
 ) -> None:
     """Measure a model on labelled rows: AP, AUPRC, AUROC, BEDROC, enrichment, precision and recall at k.
 
@@ -55,13 +56,16 @@ def evaluate_command(
     """
     from apmax import workflows
     from apmax.cli import _console
+    from apmax.workflows.model_folder import load_other_model
 
-    _options.allow_local_import(model)
+    _options.allow_local_import(model, against_model)
+    if against_model is not None and against is None:
+        raise ValueError("against_model names the network of another model: name its folder, too (against=FOLDER)")
     options = {"smiles": smiles, "path": path, "root": root, "ending": ending}
     saved, source = workflows.load_model(directory, model=model).with_member(member).open(data, **options)
     console = _console.output()
     if against is not None:
-        other = workflows.load_model(against)
+        other = load_other_model(against, model=against_model)
         known = {name: value for name, value in options.items() if name in other.data_type.reading_options}
         comparison, warnings = workflows.compare_models(saved, source, *other.open(data, **known))
         _console.show_warnings([*workflows.ignored_files_warning(source), *warnings])
@@ -79,7 +83,8 @@ def evaluate_command(
             line = _console.difference_line(difference, names, target if several else "")
             console.print(line, soft_wrap=True)
         if report:
-            _write_report(directory, data, member=member, model=model, against=against, **options)
+            others = {"against": against, "against_model": against_model}
+            _write_report(directory, data, member=member, model=model, **others, **options)
         return
     results, warnings = workflows.evaluate_source(saved, source)
     _console.show_warnings([*workflows.ignored_files_warning(source), *warnings])
