@@ -83,9 +83,14 @@ def test_a_row_of_weight_2_is_two_rows_and_one_of_weight_0_none(problem, data):
     counts = np.array(data.draw(st.lists(st.integers(0, 2), min_size=len(scores), max_size=len(scores))))
     counts[0] = max(1, counts[0])
     gradient, curvature = terms(scores, labels, counts.astype(float))
-    of_copies, _ = terms(np.repeat(scores, counts), np.repeat(labels, counts))
-    sums = np.bincount(np.repeat(np.arange(len(scores)), counts), of_copies, minlength=len(scores))
+    of_copies = terms(np.repeat(scores, counts), np.repeat(labels, counts))
+    row = np.repeat(np.arange(len(scores)), counts)
+    sums, curvatures = (np.bincount(row, values, minlength=len(scores)) for values in of_copies)
     np.testing.assert_allclose(gradient, sums, atol=1e-12)
+    # Copies of a positive push each other, too.
+    assert (curvature <= curvatures + 1e-12).all()
+    alone = (labels == 0) | (counts < 2)
+    np.testing.assert_allclose(curvature[alone], curvatures[alone], atol=1e-12)
     assert (curvature[counts == 0] == 0).all()
 
 

@@ -206,6 +206,24 @@ def test_own_network_of_a_table_is_trained_and_loaded_when_it_is_named(client_fo
     assert model.network.scale == 2.0
 
 
+def test_two_own_networks_are_compared_when_both_are_named(client_folder, own_module, capsys):
+    text = (own_module / "own_networks.py").read_text()
+    (own_module / "other_networks.py").write_text(text.replace("own_networks.imported", "other_networks.imported"))
+    for name in ("own", "other"):
+        data = [client_folder / "train.csv", "--target", "bought", "--quiet"]
+        assert run("train", *data, "--model", f"{name}_networks:PerColumn", *SHORT, "--out", name) == 0
+    compare = ["evaluate", "own", client_folder / "test.csv", "--model", "own_networks:PerColumn"]
+    assert run(*compare, "--against-model", "other_networks:PerColumn") == 1
+    assert "name its folder, too (--against FOLDER)" in capsys.readouterr().err
+    assert run(*compare, "--against", "other") == 1
+    assert "--against-model: other was trained with the network other_networks:PerColumn" in capsys.readouterr().err
+    assert run(*compare, "--against", "other", "--against-model", "other_networks:PerColumn") == 0
+    assert "AP of own minus AP of other" in capsys.readouterr().out
+    report = ["report", "own", "--data", client_folder / "test.csv", "--model", "own_networks:PerColumn"]
+    compared = ["--against", "other", "--against-model", "other_networks:PerColumn"]
+    assert run(*report, *compared, "--out", "both.html") == 0
+
+
 def test_own_network_of_molecules_and_of_images_gets_the_number_of_targets(molecule_folder, image_folder, own_module):
     data = [molecule_folder / "train.csv", "--smiles", "smiles", "--target", "active", "--target", "toxic", "--quiet"]
     assert run("train", *data, "--model", "own_networks:Molecules", *SHORT_MOLECULES[:6], "--out", "m") == 0

@@ -280,6 +280,9 @@ def ap_newton_terms(
     with w its weight and W that of all rows: a step `-Σg/Σh` over any set of rows is at most `margin` long. The second
     term keeps curvatures positive where no pair is within reach. The scores are sorted nowhere, only the positives.
 
+    A row of weight 2 has the gradient of two rows, but as a positive less curvature: copies of a row push each other,
+    which no tree can follow, and a row does not push itself. Steps of copies are shorter, never longer.
+
     Args:
         scores: (n,) or (n, 1).
         labels: 0/1 of the same shape.

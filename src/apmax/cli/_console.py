@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from apmax.workflows import DataType, Evaluation, JobResult, TargetEvaluations
 
 _SAME_NAME = """
-    against augment backbone batch_size budget by confidence contact_sheet cost data devices duplicates effort ending
-    ensemble epochs frozen group guarantee head kind largest_fragment loss lr member model name num_pos on_error out
-    path positive precision pretrained prevalence probability recall resume root rows seed share size smiles sort space
-    split stem target test test_share time time_limit top valid weight width
+    against against_model augment backbone batch_size budget by confidence contact_sheet cost data devices duplicates
+    effort ending ensemble epochs frozen group guarantee head kind largest_fragment loss lr member model name num_pos
+    on_error out path positive precision pretrained prevalence probability recall resume root rows seed share size
+    smiles sort space split stem target test test_share time time_limit top valid weight width
 """
 FLAGS = {
     **{name: f"--{name.replace('_', '-')}" for name in _SAME_NAME.split()},

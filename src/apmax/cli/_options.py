@@ -41,6 +41,13 @@ OtherModelOption = Annotated[
         help="The --model or --backbone of the training, where it is your own: it is imported.",
     ),
 ]
+AgainstModelOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:CALLABLE",
+        help="The --model or --backbone of the other model's training, where it is your own: it is imported.",
+    ),
+]
 
 MODEL_KEYS = {"model": "name", "width": "width", "stem": "stem", "pretrained": "pretrained"}
 """Options of the network, and their keys in [model]."""
@@ -296,9 +303,9 @@ def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_parameters
 
 
-def allow_local_import(model: str | None) -> None:
-    """Let a model that is written module:callable be imported from the current folder, as `python -m` does."""
-    if model is not None and ":" in model and "" not in sys.path:
+def allow_local_import(*models: str | None) -> None:
+    """Let models that are written module:callable be imported from the current folder, as `python -m` does."""
+    if any(model is not None and ":" in model for model in models) and "" not in sys.path:
         sys.path.insert(0, "")
 
 

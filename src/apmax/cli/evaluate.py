@@ -48,6 +48,7 @@ def evaluate_command(
     ] = True,
     member: _options.MemberOption = None,
     model: _options.OtherModelOption = None,
+    against_model: _options.AgainstModelOption = None,
 ) -> None:
     """Measure a model on labelled rows: AP, AUPRC, AUROC, BEDROC, enrichment, precision and recall at k.
 
@@ -58,15 +59,18 @@ def evaluate_command(
     """
     from apmax import workflows
     from apmax.cli import _console
+    from apmax.workflows.model_folder import load_other_model
 
-    _options.allow_local_import(model)
+    _options.allow_local_import(model, against_model)
+    if against_model is not None and against is None:
+        raise ValueError("against_model names the network of another model: name its folder, too (against=FOLDER)")
     options = {"smiles": smiles, "path": path, "root": root, "ending": ending}
     saved, source = workflows.load_model(directory, model=model).with_member(member).open(data, **options)
     result: TargetEvaluations | ModelComparison
     if against is None:
         result, warnings = workflows.evaluate_source(saved, source)
     else:
-        other = workflows.load_model(against)
+        other = load_other_model(against, model=against_model)
         known = {name: value for name, value in options.items() if name in other.data_type.reading_options}
         result, warnings = workflows.compare_models(saved, source, *other.open(data, **known))
     _console.show_warnings([*workflows.ignored_files_warning(source), *warnings])
@@ -78,7 +82,8 @@ def evaluate_command(
     else:
         _show_comparison(result, [str(directory), str(against)])
     if report:
-        _write_report(directory, data, member=member, model=model, against=against, **options)
+        others = {"against": against, "against_model": against_model}
+        _write_report(directory, data, member=member, model=model, **others, **options)
 
 
 def _show_evaluations(results: TargetEvaluations) -> None:

@@ -50,6 +50,7 @@ def report_command(
     root: _options.OtherRootOption = None,
     ending: _options.OtherEndingOption = None,
     model: _options.OtherModelOption = None,
+    against_model: _options.AgainstModelOption = None,
 ) -> None:
     """Write a page about a model: one HTML file that opens without a network, light or dark, and can be printed.
 
@@ -63,12 +64,13 @@ def report_command(
     from apmax import report
     from apmax.cli import _console
 
-    _options.allow_local_import(model)
+    _options.allow_local_import(model, against_model)
     content = report.report_folder(
         directory,
         data=data,
         by=by or (),
         against=against,
+        against_model=against_model,
         model=model,
         smiles=smiles,
         path=path,

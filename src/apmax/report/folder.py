@@ -17,6 +17,7 @@ from apmax.report.content import REPORT_FILE, REPORT_PAGE, ReportData, load_repo
 from apmax.report.page import write_report
 from apmax.workflows import JobResult, SavedModel, ScoredRows, load_model, load_scored_rows
 from apmax.workflows.evaluation import score_source
+from apmax.workflows.model_folder import load_other_model
 
 
 def attach_tables(
@@ -80,6 +81,7 @@ def report_folder(
     data: str | os.PathLike[str] | None = None,
     by: Sequence[str] = (),
     against: str | os.PathLike[str] | None = None,
+    against_model: Any = None,
     member: str | None = None,
     model: Any = None,
     **options: Any,
@@ -94,6 +96,7 @@ def report_folder(
         data: Other labelled rows to report on.
         by: Columns of subgroups.
         against: The folder of another model of the same targets, whose curve on `data` is drawn beside.
+        against_model: The builder of that model's network, where it is of your own.
         member: The member of a committee that scores `data` alone.
         model: The builder of a network of your own, as in `load_model`.
         **options: Differences of `data` from the training data, as in `SavedModel.score`.
@@ -104,6 +107,8 @@ def report_folder(
     """
     if against is not None and data is None:
         raise ValueError("against: the rows to compare on are needed: name their file (data=FILE)")
+    if against_model is not None and against is None:
+        raise ValueError("against_model names the network of another model: name its folder, too (against=FOLDER)")
     place = Path(folder)
     stored = None
     with suppress(FileNotFoundError, ValueError):  # of another version: it is collected anew
@@ -117,7 +122,8 @@ def report_folder(
         title = f"{place.resolve().name} on {source.path.name}"
         others = {}
         if against is not None:
-            others[Path(against).resolve().name] = [_score_other(saved, against, data, options)]
+            other = load_other_model(against, model=against_model)
+            others[Path(against).resolve().name] = [_score_other(saved, other, data, options)]
         return collect_report(
             saved,
             [part],
@@ -144,12 +150,11 @@ def report_folder(
 
 
 def _score_other(
-    model: SavedModel, folder: str | os.PathLike[str], data: str | os.PathLike[str], options: Mapping[str, Any]
+    model: SavedModel, other: SavedModel, data: str | os.PathLike[str], options: Mapping[str, Any]
 ) -> ScoredRows:
     """Return the scores of another model, its targets in the order of the first."""
-    other = load_model(folder)
     if set(other.targets.each) != set(model.targets.each):
-        raise ValueError(f"against: {folder} has other targets than {', '.join(map(repr, model.targets.names))}")
+        raise ValueError(f"against: the other model has other targets than {', '.join(map(repr, model.targets.names))}")
     known = {name: value for name, value in options.items() if name in other.data_type.reading_options}
     part, _ = _score_file(*other.open(data, **known))
     order = [other.targets.names.index(name) for name in model.targets.names]

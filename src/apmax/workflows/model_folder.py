@@ -163,6 +163,18 @@ def load_model(folder: str | os.PathLike[str], *, model: str | Callable[..., nn.
     return SavedNetwork(job, encoder, targets, calibration, network.eval().to(device), thresholds=thresholds)
 
 
+def load_other_model(
+    folder: str | os.PathLike[str], *, model: str | Callable[..., nn.Module] | None = None
+) -> SavedModel:
+    """Return `load_model` of the model that another one is compared with; errors about `model` say `against_model`."""
+    try:
+        return load_model(folder, model=model)
+    except ValueError as error:
+        if str(error).startswith("model"):
+            raise ValueError(f"against_{error}".replace("(model=", "(against_model=")) from None
+        raise
+
+
 def _read_encoder(manifest: Manifest) -> tuple[Encoder, Targets]:
     """Return the encoder and the targets in encoder.json.
 

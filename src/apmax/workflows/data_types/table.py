@@ -166,13 +166,12 @@ def _repeated_rows(encoder: TableEncoder, table: Any, labels: Labels) -> list[st
 
     Rows of few values repeat by chance.
     """
-    positive = table.filter(pa.array(labels == 1))
-    columns = {name: parsing.words(positive.column(name)) for name in encoder.names}
-    if all(len(pc.unique(values)) <= MANY for values in columns.values()):
+    if all(pc.count_distinct(table.column(name)).as_py() <= MANY for name in encoder.names):
         return []
-    left_out = [name for name in encoder.left_out if name in table.column_names]
-    columns.update({name: parsing.words(positive.column(name)) for name in left_out if _is_plain(table.column(name))})
-    counts = pa.table(list(columns.values()), names=list(map(str, range(len(columns)))))
+    positive = table.filter(pa.array(labels == 1))
+    left_out = [name for name in encoder.left_out if name in table.column_names and _is_plain(table.column(name))]
+    columns = [parsing.words(positive.column(name)) for name in (*encoder.names, *left_out)]
+    counts = pa.table(columns, names=list(map(str, range(len(columns)))))
     counts = counts.group_by(counts.column_names).aggregate([([], "count_all")]).column("count_all")
     repeated = pc.sum(counts.filter(pc.greater(counts, 1))).as_py() or 0
     if repeated < LEAST_REPEATED * positive.num_rows:
