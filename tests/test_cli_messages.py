@@ -140,6 +140,26 @@ def test_report_is_only_written_as_html(committee, tmp_path, monkeypatch, capsys
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("purchase", "target: {} has no column 'bought'"), ("bought", "target 'bought' must be 'no' or")],
+)
+@pytest.mark.parametrize("command", [["evaluate"], ["report", "--data"]])
+def test_target_of_a_model_is_not_called_an_option_where_there_is_none(
+    committee, tmp_path, capsys, command, name, message
+):
+    file = write_csv(tmp_path / "new.csv", [{"age": 30, "income": 10, name: "maybe"}] * 3)
+    shown = error_of(capsys, command[0], committee / "run", *command[1:], file)
+    assert shown.startswith(f"apmax: {message.format(file)}")
+
+
+def test_hint_to_predict_can_be_copied_into_a_shell(committee, tmp_path, capsys):
+    folder = tmp_path / "my run"
+    data = [committee / "train.csv", "--target", "bought", "--effort", "quick", "--no-report"]
+    assert run("train", *data, "--out", folder) == 0
+    assert f"apmax predict '{folder}' DATA --sort" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("positive", [[], ["--positive", "2"]])
 def test_target_of_three_values_names_the_remedy(tmp_path, capsys, positive):
     rows = [{"x": k, "y": k % 3, "many": k % 40, "same": 1, "empty": ""} for k in range(90)]

@@ -126,7 +126,7 @@ def test_header_without_rows_is_a_table_without_rows(tmp_path):
         ("a.csv.gz", gzip.compress(b"a,b\n", mtime=0)[:12], "not a whole gzip"),
         ("a.csv.gz", gzip.compress(b"a,b\n" * 100, mtime=0)[:20], "Truncated"),
         ("a.parquet", b"a,b\n", "not a parquet file"),
-        ("a.xlsx", b"", "must end in one of .csv, .csv.gz, .parquet"),
+        ("a.xlsx", b"", "must end in one of .csv, .csv.gz, .parquet, or of molecules .smi, "),
     ],
 )
 def test_unreadable_file_is_refused_by_name(tmp_path, name, content, message):
@@ -276,7 +276,9 @@ def test_structure_that_cannot_be_read_is_an_unreadable_row(tmp_path):
     data, report = read_molecules(tmp_path / "a.sdf", targets=["y"], cache=tmp_path)
     assert data.table_rows.tolist() == [0, 2]
     assert data.labels.tolist() == [1, 0]
-    assert [(item.row, item.reason) for item in report.unreadable] == [(1, "no SMILES")]
+    (unreadable,) = report.unreadable
+    assert unreadable.row == 1
+    assert "a structure of an .sdf file that RDKit cannot read" in unreadable.reason
 
 
 def test_unreadable_rows_are_counted_and_the_first_are_shown():

@@ -204,6 +204,19 @@ def test_a_decision_is_stored_and_used_by_predict(client_folder, tmp_path, capsy
     read_manifest(folder, kind="model").verify()
 
 
+def test_threshold_that_takes_no_test_row_has_no_precision_there(capsys):
+    from apmax.cli._console import output, show_table
+    from apmax.cli.decide import _table
+    from apmax.decide import FolderDecision
+
+    decision = choose_threshold(np.arange(10.0), np.arange(10) >= 7, precision=0.9)
+    test = assess_threshold(np.arange(5.0), np.arange(5) == 4, decision.threshold)
+    show_table(_table(FolderDecision("y", "held-out", decision, test, 10)), output())
+    lines = capsys.readouterr().out.splitlines()
+    (precision,) = [line for line in lines if line.startswith("share of positives")]
+    assert precision.endswith("none taken")
+
+
 @pytest.mark.slow
 def test_a_refused_decision_changes_nothing_and_a_changed_file_is_found(client_folder, tmp_path, capsys):
     copy_model(client_folder / "run", tmp_path / "run")

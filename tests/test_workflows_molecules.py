@@ -59,6 +59,23 @@ def test_unreadable_molecules_stop_the_job_with_on_error_raise(file):
         prepare(with_lines(file, "x,C(C,1,"), on_error="raise")
 
 
+def test_molecules_of_the_test_that_are_in_training_too_are_counted(file, tmp_path):
+    lines = file.read_text().splitlines()
+    test = tmp_path / "test.csv"
+    # The second is written in another way, the last is new.
+    test.write_text("\n".join([lines[0], *lines[1:4], "x,C(Br)c1ccccc1,1,", "y,BrCCCCCCCCCCCC,1,"]) + "\n")
+    prepared = prepare(file, test=str(test))
+    assert prepared.warnings == [
+        "test.csv: 4 of 5 rows have a molecule that is in a.csv too: figures on them are better than on new ones"
+    ]
+
+
+def test_file_of_other_molecules_gives_no_warning(file, tmp_path):
+    test = tmp_path / "test.csv"
+    test.write_text("id,smiles,active,toxic\n1,BrCCCCCCCCCCCC,1,\n2,CCCCCCCCCCCCCCCC,0,\n")
+    assert prepare(file, test=str(test)).warnings == []
+
+
 def test_same_molecule_with_contradictory_labels_is_reported(file):
     with_lines(file, f"x,{SMILES[BROMIDE]},0,")
     assert f"1 molecules have contradictory labels: rows {BROMIDE}, 96" in prepare(file).warnings

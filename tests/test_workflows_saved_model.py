@@ -105,6 +105,8 @@ def test_list_of_smiles_is_scored_with_nan_for_those_that_cannot_be_read(molecul
     scores = model.score([SMILES[0], "C(C", SMILES[1]])
     assert np.isnan(scores).tolist() == [False, True, False]
     assert np.isnan(model.score(["C(C"])).all()
+    missing = model.score([SMILES[0], None, float("nan"), SMILES[1]])
+    np.testing.assert_allclose(missing, [scores[0], np.nan, np.nan, scores[2]], rtol=1e-5)
     assert model.score([]).shape == (0,)
     with pytest.raises(TypeError, match="must hold SMILES"):
         model.score([1.0])

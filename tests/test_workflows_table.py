@@ -64,6 +64,22 @@ def test_column_of_the_split_is_no_feature(file, column):
     assert name not in prepare(file, **{column: name}).encoder.names
 
 
+def test_groups_of_the_test_that_are_in_training_too_are_counted(file, tmp_path):
+    test = tmp_path / "test.csv"
+    test.write_text("x,patient,day,y\n5,p1,2024-02-01,1\n1,p1,2024-02-01,0\n0.1,new,2024-02-02,0\n2,,2024-02-02,0\n")
+    warnings = prepare(file, group="patient", test=str(test)).warnings
+    line = "test.csv: 2 of 4 rows have a 'patient' that is in a.csv too: figures on them are better than on new ones"
+    assert line in warnings
+    assert not any("that is in a.csv too" in each for each in prepare(file, test=str(test)).warnings)
+
+
+def test_rows_without_a_group_are_counted(file):
+    line = "5 rows without a 'patient' count as one group"
+    assert line not in prepare(file, group="patient").warnings
+    file.write_text(file.read_text() + "0.5,,2024-02-01,0\n" * 5)
+    assert line in prepare(file, group="patient").warnings
+
+
 def test_validation_file_is_taken_whole_and_encoded_as_training_was(file, tmp_path):
     other = tmp_path / "b.csv"
     other.write_text("x,patient,day,y\n5,p1,2024-02-01,1\n0.1,new,2024-02-02,0\n")

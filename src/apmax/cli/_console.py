@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -108,8 +108,13 @@ def show_warnings(lines: Sequence[str]) -> None:
         console.print(Text.assemble(("warning: ", "bold yellow"), keywords_to_flags(line)), soft_wrap=True)
 
 
-def error_text(message: str) -> str:
+def error_text(message: str, known: Collection[str] | None = None) -> str:
     """Return a library's error message with command-line flags for its arguments.
+
+    Args:
+        message: The message.
+        known: The flags of the command; an argument at the beginning that is none of them stays as it is, such as the
+            target of a model, which `apmax evaluate` has no flag for. All by default.
 
     >>> error_text("smiles: there is no column 'x'")
     "--smiles: there is no column 'x'"
@@ -120,7 +125,10 @@ def error_text(message: str) -> str:
     if mark:
         message = _EXCLUSIVE.sub(lambda found: FLAGS[found[1]], f"{exclusive}{mark}") + rest
     message = _MODEL_OPTION.sub(lambda found: f"{FLAGS[found[1]]}: ", message)
-    return keywords_to_flags(_FIRST_WORD.sub(lambda found: FLAGS[found[1]], message))
+    first = _FIRST_WORD.match(message)
+    if first is not None and (known is None or FLAGS[first[1]] in known or not FLAGS[first[1]].startswith("--")):
+        message = f"{FLAGS[first[1]]}{message[first.end() :]}"
+    return keywords_to_flags(message)
 
 
 def keywords_to_flags(message: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -176,15 +177,20 @@ def _table(result: FolderDecision) -> Table:
         if value is not None:
             table.add_row(
                 name,
-                f"{value.estimate:.4f}",
-                f"{words} {value.bound:.4f}",
-                *([] if tested is None else [f"{tested.estimate:.4f}"]),
+                _number(value.estimate),
+                "" if math.isnan(value.bound) else f"{words} {value.bound:.4f}",
+                *([] if tested is None else [_number(tested.estimate)]),
             )
     table.add_row()
     table.add_row(f"of {result.rows:,} rows")
     for name, count in _whole_counts(decision.expected_counts(result.rows)).items():
         table.add_row(f"  {name}", f"{count:,}")
     return table
+
+
+def _number(value: float) -> str:
+    """Return a share or cost as text; without any row taken there is no precision."""
+    return "none taken" if math.isnan(value) else f"{value:.4f}"
 
 
 def _whole_counts(counts: dict[str, float]) -> dict[str, int]:

@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except Exception as error:
-        code = _report_error(error, debug="--debug" in words)
+        code = _report_error(error, words)
     sys.exit(code or 0)
 
 
@@ -103,7 +103,7 @@ def _signal_text(signal: str, words: Sequence[str]) -> str:
     return f"{signal}; the same command with --resume continues" if words[:1] in (["train"], ["tune"]) else signal
 
 
-def _report_error(error: Exception, *, debug: bool) -> int:
+def _report_error(error: Exception, words: Sequence[str]) -> int:
     """Print an error as one line, or with its traceback, and return the exit code."""
     misuse: Any = getattr(error, "format_message", None)
     if misuse is not None:
@@ -112,15 +112,24 @@ def _report_error(error: Exception, *, debug: bool) -> int:
         if text:  # without a text the help has been shown instead
             _print_error(f"{' '.join(text.split())} (see `{context.command_path if context else 'apmax'} --help`)")
         return MISUSED
-    if debug:
+    if "--debug" in words:
         traceback.print_exception(error)
         return FAILED
     from apmax.cli._console import error_text
 
     text = " ".join(_error_words(error).split()) or type(error).__name__
     expected = isinstance(error, (ValueError, TypeError, OSError, ModuleNotFoundError)) or hasattr(error, "rows")
-    _print_error(error_text(text) if expected else f"{type(error).__name__}: {text} (--debug shows where)")
+    _print_error(
+        error_text(text, _flags(words)) if expected else f"{type(error).__name__}: {text} (--debug shows where)"
+    )
     return FAILED
+
+
+def _flags(words: Sequence[str]) -> set[str] | None:
+    """Return the flags of the command that was called; None if there is none."""
+    commands = getattr(typer.main.get_command(app), "commands", {})
+    command = next((commands[word] for word in words if word in commands), None)
+    return None if command is None else {flag for option in command.params for flag in option.opts}
 
 
 def _error_words(error: Exception) -> str:

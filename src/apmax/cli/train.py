@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -191,10 +192,13 @@ def train_command(
         if page is not None:
             console.print(f"Report: {page}", soft_wrap=True)
         targets = plan.data.targets
-        sorting = f"--by {targets[0]} --sort" if len(targets) > 1 else "--sort"
+        sorting = f"--by {shlex.quote(targets[0])} --sort" if len(targets) > 1 else "--sort"
         network = plan.own_network
         own = "" if network is None else f" --model {network}"
-        console.print(f"To rank new rows: apmax predict {out} DATA{own} {sorting} --out ranked.csv", soft_wrap=True)
+        console.print(
+            f"To rank new rows: apmax predict {shlex.quote(str(out))} DATA{own} {sorting} --out ranked.csv",
+            soft_wrap=True,
+        )
 
 
 def _add_committee(job: dict[str, Any], given: dict[str, Any], source: str) -> None:

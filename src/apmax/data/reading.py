@@ -193,7 +193,14 @@ class TableFile(RowSource):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = _existing(path)
-        self.suffix = table_suffix(self.path)
+        try:
+            self.suffix = table_suffix(self.path)
+        except ValueError as error:
+            molecules = ", ".join(SMILES_SUFFIXES + SDF_SUFFIXES)
+            raise ValueError(
+                f"{error}, or of molecules {molecules}: save a spreadsheet as csv, and call other text with delimiters "
+                "(.tsv, .txt) .csv"
+            ) from None
         self._types: dict[str, Any] = {}
         names = self._parquet_names() if self.suffix == ".parquet" else self._header()
         # A space after the delimiter is not part of a column's name.

@@ -37,11 +37,43 @@ class JobFiles:
             for name, source in self.sources.items()
             if name != "train" and same_file(self.sources["train"].path, source.path)
         ]
+        lines = {name: [*part.warnings, *self._shared_with_training(name)] for name, part in self.parts.items()}
+        lines["train"] += self._without_group()
         return repeated + [
             line if name == "train" else f"{self.sources[name].path.name}: {line}"
-            for name, part in self.parts.items()
-            for line in part.warnings
+            for name, each in lines.items()
+            for line in each
         ]
+
+    def _shared_with_training(self, name: str) -> list[str]:
+        """Return warnings about rows of another file whose molecule or group is in the training file too."""
+        if name == "train" or same_file(self.sources["train"].path, self.sources[name].path):
+            return []
+        train, part = self.train, self.parts[name]
+        lines = []
+        known, own = self.data_type.identities(train), self.data_type.identities(part)
+        if known is not None and own is not None:
+            lines += self._shared_line(np.isin(own, known), "have a molecule")
+        group = self.data_type.config.group
+        if group is not None and group in part.table.column_names:
+            names = group_names(part.table, group)
+            shared = np.isin(names, group_names(train.table, group)) & (names != "")
+            lines += self._shared_line(shared, f"have a {group!r}")
+        return lines
+
+    def _shared_line(self, shared: npt.NDArray[np.bool_], what: str) -> list[str]:
+        if not shared.any():
+            return []
+        return [
+            f"{int(shared.sum()):,} of {len(shared):,} rows {what} that is in {self.sources['train'].path.name} too: "
+            "figures on them are better than on new ones"
+        ]
+
+    def _without_group(self) -> list[str]:
+        """Return a warning about training rows without a group, which are kept together."""
+        group = self.data_type.config.group
+        count = 0 if group is None else int((group_names(self.train.table, group) == "").sum())
+        return [f"{count:,} rows without a {group!r} count as one group"] if count > 1 else []
 
     def unreadable(self) -> dict[str, tuple[UnreadableRow, ...]]:
         """Return the rows that could not be read, by the name of their file."""
@@ -59,6 +91,11 @@ def same_file(one: str | Path, other: str | Path) -> bool:
         return Path(one).samefile(other)
     except OSError:
         return False
+
+
+def group_names(table: Any, column: str) -> npt.NDArray[Any]:
+    """Return the group of each row, "" where it is missing."""
+    return np.asarray(parsing.words(table.column(column)).fill_null("").to_pylist())
 
 
 def read_job_files(config: DataConfig) -> JobFiles:

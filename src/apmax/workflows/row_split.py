@@ -12,7 +12,6 @@ import numpy.typing as npt
 from apmax.data import (
     Labels,
     one_column,
-    parsing,
     split_by_group,
     split_by_time,
     split_random,
@@ -21,6 +20,7 @@ from apmax.data import (
 )
 from apmax.data.splits import RowNumbers
 from apmax.workflows.data_types import DataType
+from apmax.workflows.labelled_files import group_names
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def row_groups(table: Any, data_type: DataType[Any], dataset: Any = None) -> npt
     """Return the group of each row, None where rows are split one by one."""
     config = data_type.config
     if config.group is not None:
-        return np.asarray(parsing.words(table.column(config.group)).fill_null("").to_pylist())
+        return group_names(table, config.group)
     if config.split in config.groupings:
         return np.asarray(data_type.groups(table, dataset))
     return None

@@ -80,7 +80,7 @@ class SavedModel(ABC):
         Args:
             data: A file or folder as `apmax predict` reads it; a pandas or polars data frame or a `pyarrow.Table` with
                 the training columns (one that is missing is a warning, and counts as unknown in every row); for a
-                model of molecules also a list, array or series of SMILES.
+                model of molecules also a list, array or series of SMILES, None or NaN where one is missing.
             probability: Return probabilities instead, calibrated on the validation rows of the training.
             **options: Differences from the training data: `smiles` (a column), `path` (a column), `root`, `ending`.
 
@@ -111,9 +111,7 @@ class SavedModel(ABC):
         if isinstance(data, (list, tuple)):
             if self.job.data.kind != "molecules":
                 raise TypeError(f"data: a list of SMILES is for a model of molecules, this one is of {self._kind}")
-            if not all(isinstance(text, str) for text in data):
-                raise TypeError("data: a list must hold SMILES, which are texts; put other columns into a data frame")
-            data = extras.load("pyarrow", "tables").table({known.get("smiles", self.encoder.names[0]): list(data)})
+            data = _smiles_table(data, known.get("smiles", self.encoder.names[0]))
         encoder = self.data_type.encoder_for(self.encoder, None, known)
         report = RowReport()
         scores = replace(self, encoder=encoder).score_table(arrow_table(data), report)
@@ -357,6 +355,22 @@ def _warn_anomalies(report: RowReport) -> None:
     """Warn of missing columns and unknown values; unreadable rows have no score, which tells."""
     for line in EncodingReport.lines(report):
         warnings.warn(line, stacklevel=4)
+
+
+def _smiles_table(smiles: Sequence[Any], name: str) -> Any:
+    """Return SMILES as a `pyarrow.Table` of one column, empty for None, NaN and pandas' NA as in a data frame.
+
+    Raises:
+        TypeError: There are other values than texts.
+    """
+    pa = extras.load("pyarrow", "tables")
+    try:
+        column = pa.array(smiles, from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        column = None
+    if column is None or not (pa.types.is_string(column.type) or column.null_count == len(column)):
+        raise TypeError("data: a list must hold SMILES, which are texts; put other columns into a data frame")
+    return pa.table({name: column.cast(pa.string())})
 
 
 def arrow_table(data: Any) -> Any:

@@ -64,7 +64,9 @@ def parse_smiles(smiles: str, *, max_length: int = MAX_SMILES_LENGTH) -> Any:
     if molecule is None:
         raise ValueError(_reason(smiles))
     if molecule.GetNumAtoms() == 0:
-        raise ValueError("no atoms" if smiles.strip() else "no SMILES")
+        raise ValueError(
+            "no atoms" if smiles.strip() else "no SMILES, or a structure of an .sdf file that RDKit cannot read"
+        )
     return molecule
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from torch import nn
 
 from apmax import extras, validation
@@ -259,6 +260,10 @@ class DataType(ABC, Generic[Config]):
     def groups(self, table: Any, dataset: Any = None) -> Sequence[Any]:
         """Return the group of each row of a table, or of their model inputs, by the grouping of `config.split`."""
         raise NotImplementedError(f"data of kind {self.config.kind} have no grouping {self.config.split!r}")
+
+    def identities(self, rows: LabelledRows) -> npt.NDArray[Any] | None:  # noqa: ARG002 - overridden
+        """Return numbers that are equal for rows of the same object, None where that cannot be told."""
+        return None
 
     def training_dataset(self, dataset: Any, seed: int) -> Any:  # noqa: ARG002 - overridden
         """Return the dataset as it is trained on, such as with augmentation."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 from torch import nn
 
 from apmax import validation
@@ -284,6 +285,11 @@ class MoleculeType(DataType[MoleculeData]):
         names = scaffolds(texts, fragment=self.config.largest_fragment, workers=worker_processes())
         own = texts if dataset is None else [f"molecule {number}" for number in dataset.store.identity[dataset.places]]
         return [name or other for name, other in zip(names, own, strict=True)]
+
+    def identities(self, rows: LabelledRows) -> npt.NDArray[Any]:
+        """Return the hash of the canonical SMILES of each molecule."""
+        found: npt.NDArray[Any] = rows.dataset.store.identity[rows.dataset.places]
+        return found
 
     def encoder_for(
         self,
