@@ -279,3 +279,15 @@ def test_the_logistic_surrogate_is_finite_at_a_gap_of_120():
     assert value > 0.99
     assert scores.grad.isfinite().all()
     assert scores.grad.abs().max() > 0
+
+
+def test_a_penalty_of_its_gradient_is_an_error_and_not_a_missing_term():
+    labels = (torch.arange(16) % 4 == 0).float()
+    loss, model = APLoss(labels), torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    inputs = torch.linspace(-1, 1, 48).reshape(16, 3).requires_grad_()
+    value = loss(model(inputs), labels, torch.arange(16))
+    expected = torch.autograd.grad(value, inputs, retain_graph=True)[0]
+    gradient = torch.autograd.grad(value, inputs, create_graph=True)[0]
+    assert torch.equal(gradient, expected)
+    with pytest.raises(RuntimeError, match=r"APLoss has no second derivative"):
+        gradient.square().sum().backward()

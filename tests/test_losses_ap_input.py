@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from apmax.exact import search
+from apmax.functional import ap_objective
 from apmax.losses import APLoss, WeightedLoss
 
 NAN, INF = float("nan"), float("inf")
@@ -423,3 +424,24 @@ def test_other_scores_do_not_warn_of_probabilities(options, batches):
 
 def test_evaluation_does_not_warn_of_probabilities():
     assert not train_on(APLoss(LABELS).eval(), [SCORES.sigmoid()] * 30)
+
+
+@pytest.mark.parametrize(
+    ("scores", "index", "message"),
+    [
+        (SCORES, ROWS.tolist(), "index must be a tensor, got list"),
+        (SCORES + 1j, ROWS, "scores must be real numbers, got torch.complex64"),
+        (SCORES.tolist(), ROWS, "scores must be a tensor, got list"),
+    ],
+)
+def test_values_of_another_type_are_named(scores, index, message):
+    with pytest.raises(TypeError, match=message):
+        APLoss(LABELS)(scores, LABELS, index)
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"), [(SCORES.tolist(), "scores must be a tensor, got list"), (SCORES + 1j, "real numbers")]
+)
+def test_the_exact_objective_names_scores_of_another_type(scores, message):
+    with pytest.raises(TypeError, match=message):
+        ap_objective(scores, LABELS)

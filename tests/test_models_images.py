@@ -229,6 +229,7 @@ def builders(monkeypatch):
         MeanColour=MeanColour,
         positional=lambda outputs: MeanColour(outputs),
         number=lambda tasks: 3,
+        nothing_taken=lambda: MeanColour(1),
         wrong=lambda tasks: MeanColour(7),
         fails=lambda tasks: RaisesInForward(),
         constant=4,
@@ -262,6 +263,10 @@ def test_options_reach_the_own_builder(builders):
         ("no_such_module:build", "model: no_such_module:build cannot be loaded: No module named 'no_such_module'"),
         ("my_networks:nothing", "model: .* has no callable 'nothing'"),
         ("my_networks:constant", "model: .* has no callable 'constant'"),
+        (
+            "my_networks:nothing_taken",
+            r"model: my_networks:nothing_taken is called with .* num_outputs=1, and its parameters are \(\)",
+        ),
         ("my_networks:number", "model: my_networks:number must return a torch.nn.Module, got int"),
         ("my_networks:wrong", r"model: my_networks:wrong must return scores of shape \(B,\) or \(B, 1\), got \(2, 7\)"),
         ("my_networks:fails", r"cannot score images of shape \(2, 3, 32, 32\): images must be 77×77$"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,8 @@ from torch.utils.data import TensorDataset
 
 from apmax.data.images import Augment, ImageDataset
 from apmax.models.images import resnet10
-from apmax.train import Data, ExactHead, Run, embed, fit
+from apmax.train import Data, ExactHead, Run, embed, exact_head, fit
+from apmax.train.weights import last_linear
 
 LABELS = np.tile([1.0, 0.0, 0.0, 0.0], 10)
 
@@ -94,3 +97,18 @@ def test_exact_head_on_cached_embeddings_is_the_same_and_runs_no_network(images,
     assert torch.equal(heads[0], heads[1])
     assert torch.equal(heads[1], heads[2])
     assert not torch.equal(heads[0], network().fc.weight)
+
+
+def test_several_processes_compute_embeddings_because_the_cache_may_be_on_one_machine_only(images, monkeypatch):
+    monkeypatch.setattr(exact_head, "cached_embeddings", lambda *_: pytest.fail("the cache was read"))
+    model = network()
+    run_state = SimpleNamespace(
+        world_size=2,
+        model=model,
+        run=Run(accelerator="cpu"),
+        device=torch.device("cpu"),
+        data=SimpleNamespace(collate=None),
+        before_loading=lambda: None,
+    )
+    embedded = exact_head._embed(run_state, model, last_linear(model), images, cache=True)
+    assert len(embedded) == len(images)

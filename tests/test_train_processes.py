@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 
 from apmax.train import load_checkpoint, read_records
+from apmax.train.processes import OtherProcessError, check_same_training, from_first, shared_errors
 from small_training import same
 
 pytestmark = pytest.mark.slow
@@ -128,3 +131,40 @@ def test_under_torchrun_the_weights_are_those_of_fabrics_own_processes(tmp_path)
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", str(SCRIPT), settings]
     subprocess.run(command, check=True, timeout=300, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert same(torch.load(tmp_path / "torchrun" / "model.pt", weights_only=True), own)
+
+
+def agree(rank, port):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+
+    def fail_in_the_second():
+        if rank == 1:
+            raise FileNotFoundError("no such file: data.csv")
+
+    expected = FileNotFoundError if rank else OtherProcessError
+    with pytest.raises(expected, match=r"no such file: data\.csv"), shared_errors(2):
+        fail_in_the_second()
+    assert from_first(lambda: {"rank": dist.get_rank()}, 2) == {"rank": 0}
+    with pytest.raises(OtherProcessError if rank else ZeroDivisionError, match="by zero"):
+        from_first(lambda: 1 // 0, 2)
+    check_same_training("labels", {"seed": 0}, 2)
+    with pytest.raises(ValueError, match=r"data: process 1 of 2 \(on .*\) has other rows"):
+        check_same_training(f"labels of {rank}", {"seed": 0}, 2)
+    with pytest.raises(ValueError, match=r"seed of process 1 of 2 \(on .*\) differ"):
+        check_same_training("labels", {"seed": rank}, 2)
+    dist.destroy_process_group()
+
+
+def test_processes_agree_on_errors_and_on_what_the_first_one_knows():
+    mp.spawn(agree, args=(29517,), nprocs=2)
+
+
+def test_a_committee_under_torchrun_is_refused_before_anything_is_written(tmp_path):
+    data = tmp_path / "data.csv"
+    data.write_text("a,y\n" + "".join(f"{row},{int(row % 5 == 0)}\n" for row in range(200)))
+    arguments = ["-m", "apmax", "train", str(data), "--target", "y", "--out", str(tmp_path / "model")]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", *arguments]
+    done = subprocess.run(command, timeout=300, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "a committee is trained by one process" in done.stderr
+    assert not (tmp_path / "model").exists()

@@ -132,3 +132,25 @@ print([name for name in heavy if name in sys.modules])
 """
     found = subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True)
     assert found.stdout.strip() == "[]"
+
+
+def started_by_torchrun(monkeypatch, processes, nodes):
+    for name, value in {
+        "TORCHELASTIC_RUN_ID": "none",
+        "WORLD_SIZE": processes,
+        "GROUP_WORLD_SIZE": nodes,
+        "RANK": 1,
+    }.items():
+        monkeypatch.setenv(name, str(value))
+
+
+def test_a_run_of_fewer_processes_than_torchrun_started_is_refused(monkeypatch, tmp_path):
+    started_by_torchrun(monkeypatch, processes=4, nodes=2)
+    with pytest.raises(ValueError, match=r"devices=1 and num_nodes=1 make 1 of the 4 .* set devices=2 and num_nodes=2"):
+        trained(Run(stages=STAGES[:1], accelerator="cpu"), directory=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_a_folder_every_process_of_torchrun_may_train_alone(monkeypatch):
+    started_by_torchrun(monkeypatch, processes=2, nodes=1)
+    assert isinstance(launch_runtime(Run(accelerator="cpu"), None), LocalRuntime)

@@ -31,14 +31,14 @@ class Augmented(Dataset):
 class Network(nn.Module):
     """Batch norm and dropout, unless plain; marks that training has begun, is slow, and may kill its own process."""
 
-    def __init__(self, directory, *, plain, kill_at):
+    def __init__(self, directory, *, plain, kill_at, fast):
         super().__init__()
         torch.manual_seed(0)
         layers = (
             [nn.Linear(4, 8), nn.ReLU()] if plain else [nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout()]
         )
         self.body, self.head = nn.Sequential(*layers), nn.Linear(8, 1)
-        self.directory, self.kill_at, self.steps = Path(directory), kill_at, 0
+        self.directory, self.kill_at, self.fast, self.steps = Path(directory), kill_at, fast, 0
 
     def forward(self, inputs):
         if self.training:
@@ -47,7 +47,7 @@ class Network(nn.Module):
                 (self.directory / "training").touch()
             if self.steps == self.kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)
-            if self.kill_at is None:
+            if self.kill_at is None and not self.fast:
                 time.sleep(0.02)
         return self.head(self.body(inputs))
 
@@ -64,6 +64,8 @@ def main(
     loss="ap",
     every_seconds=None,
     weighted=False,
+    num_nodes=1,
+    fast=False,
 ):
     rate = 0.05 if optimizer == "sgd" else 0.01
     shared = {"optimizer": Optimizer(name=optimizer, lr=rate)}
@@ -80,13 +82,14 @@ def main(
         stages=(first, second),
         accelerator="cpu",
         devices=devices,
+        num_nodes=num_nodes,
         workers=workers,
         precision=precision,
         checkpoints=checkpoints,
     )
     noise = 0.0 if plain else 0.1
     data = Augmented(301, 1, noise), Augmented(101, 2, 0.0)
-    model = Network(directory, plain=plain, kill_at=kill_at)
+    model = Network(directory, plain=plain, kill_at=kill_at, fast=fast)
     weights = [1.0 + 2 * torch.arange(len(part)) / len(part) for part in data] if weighted else (None, None)
     data = Data(*data, sample_weight=weights[0], valid_sample_weight=weights[1])
     for _ in epochs(model, data, run, directory=directory, resume=True):

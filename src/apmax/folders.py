@@ -292,6 +292,15 @@ def is_first_process() -> bool:
     return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK", "NODE_RANK"))
 
 
+def started_processes() -> int:
+    """Return the number of processes that torchrun started, on all machines; 1 without it.
+
+    >>> started_processes()
+    1
+    """
+    return int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+
+
 def write_atomic(path: Path, content: bytes | memoryview) -> None:
     """Replace the file at `path` by `content`, completely or not at all."""
     write_beside(path, content).replace(path)

@@ -226,7 +226,7 @@ def ap_objective(
     """
     surrogate = surrogates.get(surrogate, margin)
     share = None if prevalence is None else validation.interval("prevalence", prevalence, 0, 1, closed="neither")
-    scores, labels = validation.same_shape(scores, torch.as_tensor(labels, device=scores.device))
+    scores, labels = validation.same_shape(scores, torch.as_tensor(labels, device=getattr(scores, "device", None)))
     labels = validation.floating(labels)
     validation.binary(labels)
     validation.finite(scores.detach())

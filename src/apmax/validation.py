@@ -238,6 +238,8 @@ def same_shape(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     for name, values in (("scores", scores), ("labels", labels)):
         if not isinstance(values, Tensor):
             raise TypeError(f"{name} must be a tensor, got {type(values).__name__}; torch.as_tensor makes one")
+        if values.is_complex():
+            raise TypeError(f"{name} must be real numbers, got {values.dtype}")
     if scores.ndim == 2 and scores.shape[1] == 1:
         scores = scores[:, 0]
     if labels.ndim == 2 and labels.shape[1] == 1:

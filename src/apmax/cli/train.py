@@ -19,7 +19,7 @@ from apmax.cli._options import (
     with_job_options,
 )
 from apmax.cli.report import write_training_report
-from apmax.folders import check_free, is_first_process
+from apmax.folders import check_free, is_first_process, started_processes
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -156,11 +156,12 @@ def train_command(
     validation AP chooses its epoch. The types of columns are inferred, and the folder keeps everything
     that is needed to continue the training, to score new rows and to repeat it.
     """
-    if not resume and is_first_process():
+    if not resume and is_first_process() and started_processes() == 1:
         check_free(out)  # before anything heavy is imported
 
     from apmax import workflows
     from apmax.cli import _console
+    from apmax.train.processes import join_processes, shared_errors
 
     if quiet and verbose:
         raise typer.BadParameter("--quiet and --verbose exclude each other")
@@ -176,7 +177,8 @@ def train_command(
     }
     _add_committee(job, {name: value for name, value in committee.items() if value is not None}, options.data)
     allow_local_import(backbone)
-    plan = workflows.plan_training(job, overrides, options.folders, committee_file=committee_file)
+    with shared_errors(join_processes()):  # a machine may lack the file
+        plan = workflows.plan_training(job, overrides, options.folders, committee_file=committee_file)
     _console.set_threads(workflows.DATA_TYPES[plan.data.kind])
     notes = _console.Notes(quiet=quiet)
     result = workflows.train_job(

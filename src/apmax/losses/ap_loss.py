@@ -43,7 +43,7 @@ class APLoss(Loss):
     Every training positive i keeps a running estimate `u_i` of (g¹_i, g²_i): the surrogate's mass above it that
     belongs to positives, and the mass in all. The value is `1 - mean u¹/u²` over the batch's positives, a number in
     [0, 1] that can be plotted; its gradient is the paper's equation 6. The formulas are those of `apmax.functional`.
-    Second derivatives are taken as 0: not for penalties of the gradient (`create_graph=True`).
+    It has no second derivative: a penalty of its gradient (`create_graph=True`) raises when it is differentiated.
 
     Args:
         labels: The training labels, (n,) or (n, tasks) of 0/1; NaN in a table of tasks means "not measured".
@@ -437,7 +437,38 @@ def _with_gradient(scores: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
     result = torch.dot(scores, gradient) if scores.ndim == 1 else (scores * gradient).sum()
     # A linear function has the gradient, whatever its own value.
     result.detach().copy_(value)
+    if result.requires_grad and not torch.compiler.is_compiling():  # compiled code refuses to be differentiated twice
+        result.register_hook(lambda incoming: _once_differentiable(incoming, scores))
     return result
+
+
+def _once_differentiable(incoming: Tensor, scores: Tensor) -> Tensor | None:
+    """Make a gradient that is itself recorded an error to differentiate: the linear function would give 0."""
+    if not torch.is_grad_enabled():  # no `create_graph`, as in every usual step
+        return None
+    marked: Tensor = _NoSecondDerivative.apply(incoming, scores)
+    return marked
+
+
+class _NoSecondDerivative(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(incoming: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG004
+        return incoming.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *incoming: Tensor) -> tuple[Tensor, None]:  # noqa: ARG004
+        raise RuntimeError(
+            "APLoss has no second derivative: leave it out of the loss whose gradient is differentiated again "
+            "(create_graph=True), or use apmax.losses.CrossEntropyLoss there"
+        )
+
+    jvp = backward
 
 
 def _first_occurrence(rows: Tensor) -> Tensor | None:

@@ -198,6 +198,8 @@ class Loss(nn.Module, ABC):
                 f"scores have {tasks or 'one'} task(s) where the loss was built from labels of {self.tasks or 'one'}"
             )
         size = (scores.shape[0],)
+        if index is not None and not isinstance(index, Tensor):
+            raise TypeError(f"index must be a tensor, got {type(index).__name__}; torch.as_tensor makes one")
         if index is not None and (index.shape != size or index.dtype not in _WHOLE):
             raise ValueError(f"index must hold whole numbers of shape {size}, got {index.dtype} {tuple(index.shape)}")
         if sample_weight is not None:

@@ -282,7 +282,7 @@ def build_image_model(name: str, tasks: int = 1, *, size: int | None = 224, **op
             builder = extras.load_callable(name)
         except ValueError as error:
             raise ValueError(f"model: {error}") from None
-        model = builder(num_outputs=tasks, **options) if _takes_num_outputs(builder) else builder(tasks, **options)
+        model = _call_builder(name, builder, tasks, options)
     elif _is_timm_model(name):
         model = _timm_model(name, tasks, options)
     else:
@@ -295,11 +295,26 @@ def build_image_model(name: str, tasks: int = 1, *, size: int | None = 224, **op
     return model
 
 
-def _takes_num_outputs(builder: Callable[..., Any]) -> bool:
+def _call_builder(name: str, builder: Callable[..., Any], tasks: int, options: dict[str, Any]) -> Any:
+    """Return the network of a user's builder.
+
+    Raises:
+        ValueError: It does not take the number of scores per image and the options.
+    """
     try:
-        return "num_outputs" in inspect.signature(builder).parameters
+        signature = inspect.signature(builder)
     except (TypeError, ValueError):  # callables of C have no signature
-        return False
+        return builder(tasks, **options)
+    given, keywords = ((), {"num_outputs": tasks}) if "num_outputs" in signature.parameters else ((tasks,), {})
+    try:
+        signature.bind(*given, **keywords, **options)
+    except TypeError as error:
+        raise ValueError(
+            f"model: {name} is called with the number of scores per image, num_outputs={tasks}"
+            f"{''.join(f', {key}={value!r}' for key, value in options.items())}, and its parameters are {signature} "
+            f"({error}): write it as build(num_outputs)"
+        ) from None
+    return builder(*given, **keywords, **options)
 
 
 def _load_timm() -> Any:

@@ -157,6 +157,7 @@ def _embed(run_state: RunState, module: nn.Module, head: nn.Linear, dataset: Any
             collate=run_state.data.collate,
         )
 
-    cache = cache and hasattr(dataset, "content_hash")
+    # With several processes the wrapped network communicates, and the cache may be on some of the machines only.
+    cache = cache and hasattr(dataset, "content_hash") and run_state.world_size == 1
     features = cached_embeddings(run_state.model, dataset, compute) if cache else compute()
     return features.to(run_state.device).double()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,6 +16,7 @@ from apmax.train.config import ExactHead, Run, Stage
 from apmax.train.data import Data
 from apmax.train.display import RunMonitor
 from apmax.train.exact_head import check_exact_head, train_exact_head
+from apmax.train.processes import from_first, shared_errors
 from apmax.train.randomness import preserved_generators
 from apmax.train.records import Record, parse_records
 from apmax.train.selection import Candidate, Selection, stops_early
@@ -76,9 +79,12 @@ def epochs(
     run_state = RunState(model, data, run, directory=directory, progress=progress, member=member, fabric=fabric)
     # Errors in the arguments are raised now; training starts when the first record is requested.
     saved = _load_resumed(run_state, resume)
-    _check_stages(run_state)
-    if run_state.files is not None:
-        run_state.files.create()
+    with shared_errors(run_state.world_size):
+        if saved is not None:
+            _check_same_run(saved, run_state)
+        _check_stages(run_state)
+        if run_state.files is not None:
+            run_state.files.create()
     return _train_stages(run_state, saved)
 
 
@@ -186,24 +192,27 @@ def _load_resumed(run_state: RunState, resume: bool | str) -> dict[str, Any] | N
 
     Raises:
         FileExistsError: The directory holds a run and `resume` is not set.
-        ValueError: The checkpoint belongs to another configuration, seed, model or data, or is damaged.
+        ValueError: The checkpoint is damaged.
     """
     if run_state.path is None:
         if resume:
             raise ValueError("resume needs the run's directory")
         return None
-    path = run_state.path / "checkpoint.pt"
+    # Only the first process writes the directory, and the others may be on machines that do not have it.
+    return from_first(partial(_read_checkpoint, run_state.path, resume), run_state.world_size)
+
+
+def _read_checkpoint(directory: Path, resume: bool | str) -> dict[str, Any] | None:
+    """Return the checkpoint in a run's directory that `resume` asks for, or None to start at the beginning."""
+    path = directory / "checkpoint.pt"
     found = path.exists() or previous_checkpoint(path).exists()
-    run_state.fabric.barrier()
     if not resume:
         if found:
-            raise FileExistsError(f"{run_state.path} holds a run already: pass resume=True or choose another directory")
+            raise FileExistsError(f"{directory} holds a run already: pass resume=True or choose another directory")
         return None
     if not found:
         return None
-    saved = load_checkpoint(previous_checkpoint(path) if resume == "previous" else path)
-    _check_same_run(saved, run_state)
-    return saved
+    return load_checkpoint(previous_checkpoint(path) if resume == "previous" else path)
 
 
 def _check_same_run(saved: dict[str, Any], run_state: RunState) -> None:

@@ -111,6 +111,17 @@ def data_fingerprint(data: Data, labels: Sequence[Tensor | None], weights: Seque
     return digest.hexdigest()
 
 
+def labels_fingerprint(tables: Sequence[Tensor | None]) -> str:
+    """Return a SHA-256 of labels and weights alone: inputs encoded on two machines may differ in their last bits."""
+    digest = hashlib.sha256()
+    for table in tables:
+        if table is None:
+            digest.update(b"none")
+        else:
+            _hash_tensor(digest, table)
+    return digest.hexdigest()
+
+
 def _dataset_identity(dataset: Any) -> str:
     """Return a text that differs between datasets of the same class and length, as far as that is cheap to know."""
     if isinstance(dataset, Subset):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from apmax import extras
 from apmax.train.config import Run
+from apmax.train.processes import check_processes
 
 
 class LocalRuntime:
@@ -41,8 +42,15 @@ class LocalRuntime:
 
 
 def launch_runtime(run: Run, directory: str | os.PathLike[str] | None) -> Any:
-    """Return the runtime with all processes running: those that Fabric started, or those that `torchrun` started."""
-    if runs_locally(run):
+    """Return the runtime with all processes running: those that Fabric started, or those that `torchrun` started.
+
+    Raises:
+        ValueError: torchrun started another number of processes; without a folder each may train on its own.
+    """
+    local = runs_locally(run)
+    if not local or directory is not None:
+        check_processes(run)
+    if local:
         return LocalRuntime()
     fabric = extras.load("lightning_fabric", "train")
     loggers = None

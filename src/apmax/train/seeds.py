@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from apmax.train.config import Run
 from apmax.train.data import Data
 from apmax.train.display import RunMonitor, make_monitor
 from apmax.train.loop import epochs
+from apmax.train.processes import from_first
 from apmax.train.randomness import mix_seed, preserved_generators, seed_example, seed_torch
 from apmax.train.records import Record
 from apmax.train.run_directory import LOG_NAME, read_records
@@ -110,7 +112,8 @@ def fit(
                 )
             )
             fabric.barrier()
-            records += new if folder is None else read_records(folder)
+            # A resumed run has earlier records in its folder, which only the first process may have.
+            records += new if folder is None else from_first(partial(read_records, folder), fabric.world_size)
     finally:
         monitor.close()
     return Result(models[0] if run.ensemble == 1 else Ensemble(models).eval(), records)

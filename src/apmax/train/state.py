@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from apmax.exact.stream import gather_ragged
+from apmax.folders import started_processes
 from apmax.losses import Loss
 from apmax.optim import Proximal
 from apmax.samplers import MinedBatchSampler
@@ -26,8 +27,9 @@ from apmax.train.config import ExactHead, Run, Stage
 from apmax.train.data import BatchSampler, Data
 from apmax.train.display import RunMonitor, make_monitor
 from apmax.train.errors import DivergedError, Terminated, shown_rows
+from apmax.train.processes import check_same_training, shared_errors
 from apmax.train.records import Record
-from apmax.train.run_directory import RunDirectory, data_fingerprint
+from apmax.train.run_directory import RunDirectory, data_fingerprint, labels_fingerprint
 from apmax.train.runtime import launch_runtime
 from apmax.train.scoring import nonfinite_rows
 from apmax.train.selection import Selection
@@ -39,6 +41,8 @@ _CONTINUE, _SAVE, _STOP = range(3)
 _CHECK_EVERY = {"cpu": 1}
 # Steps between two agreements of the processes: an agreement needs a host synchronisation, which is free on a CPU.
 _AGREE_EVERY = {"cpu": 1}
+_COMMON_SETTINGS = ("stages", "seed", "train_metrics", "objective", "precision")
+"""Settings that all processes of a run must have in common; the others may suit their machine."""
 
 
 @dataclass
@@ -162,8 +166,12 @@ class RunState:
         fabric: Any,
     ) -> None:
         self.model, self.data, self.run, self.member = model, data, run, member
-        self.labels, self.valid_labels = data.label_tensors()
-        self.weight, self.valid_weight = data.weight_tensors(self.labels, self.valid_labels)
+        if fabric is None and started_processes() > 1:
+            # The other processes run already: connected, they end too if the data of one are wrong.
+            fabric = launch_runtime(run, directory)
+        with shared_errors(1 if fabric is None else fabric.world_size):
+            self.labels, self.valid_labels = data.label_tensors()
+            self.weight, self.valid_weight = data.weight_tensors(self.labels, self.valid_labels)
         self.fabric = fabric or launch_runtime(run, directory)
         self.device: torch.device = self.fabric.device
         self.rank, self.world_size = self.fabric.global_rank, self.fabric.world_size
@@ -171,6 +179,10 @@ class RunState:
         self.device_labels = self.labels.to(self.device)
         labels, weights = (self.labels, self.valid_labels), (self.weight, self.valid_weight)
         self.fingerprint = data_fingerprint(data, labels, weights)
+        self.config_table = run_to_table(run)
+        if self.world_size > 1:
+            common = {name: getattr(run, name) for name in _COMMON_SETTINGS}
+            check_same_training(labels_fingerprint((*labels, *weights)), common, self.world_size)
         self.path = None if directory is None else Path(directory)
         self.files = RunDirectory(directory) if directory is not None and self.rank == 0 else None
         # One that was given is shared by the members of an ensemble, and closed by its owner.
@@ -178,7 +190,6 @@ class RunState:
         self.monitor = progress if isinstance(progress, RunMonitor) else self._make_monitor(progress)
         self.writer = None if self.files is None else CheckpointWriter(self.files.checkpoint)
         self.schedule = CheckpointSchedule(run.checkpoints)
-        self.config_table = run_to_table(run)
         self.records: list[Record] = []
         self.record_lines: list[str] = []
         self.step = 0

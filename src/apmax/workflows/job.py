@@ -123,7 +123,7 @@ class JobPlan:
         model: The network, or the data type's first where the job names none.
         run_table: The job's plain table without [data] and [model].
         overrides: Settings that replace those of the table.
-        seed: The run's seed, which the split needs.
+        run: The run before its stages are sized: the seed, which the split needs, and the hardware are final.
         names_model: Whether the job names a model; otherwise the size of the training set chooses one.
     """
 
@@ -131,8 +131,13 @@ class JobPlan:
     model: ModelConfig
     run_table: Mapping[str, Any]
     overrides: Overrides
-    seed: int
+    run: Run
     names_model: bool = True
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return self.run.seed
 
     @property
     def own_network(self) -> str | None:
@@ -356,7 +361,7 @@ def _plan_job(table: Mapping[str, Any], overrides: Overrides, folders: Sequence[
     run = _build_run(run_table, overrides, RECIPES["default"](num_pos=1), data_type)
     if model.pretrained is not None and run.ensemble > 1:
         raise ValueError("pretrained and ensemble exclude each other: only one model can begin with given weights")
-    return JobPlan(data, model, run_table, overrides, run.seed, names_model="name" in model_table)
+    return JobPlan(data, model, run_table, overrides, run, names_model="name" in model_table)
 
 
 def read_data_config(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from apmax.folders import (
     write_manifest,
 )
 from apmax.train import Ensemble, Result, fit
+from apmax.train.processes import check_processes, from_first, join_processes, process_count, shared_errors
 from apmax.train.run_directory import RunDirectory
 from apmax.workflows.committee_training import train_committee
 from apmax.workflows.contact_sheets import draw_contact_sheets
@@ -79,31 +80,48 @@ def train_job(
         FileNotFoundError: A file is missing.
         ValueError: Data or settings are wrong, or the training to resume is damaged; nothing has been written then.
     """
-    folder, first = Path(out), is_first_process()
-    if first and not resume:
-        check_free(folder)
-    plan = table if isinstance(table, (JobPlan, CommitteeJob)) else plan_training(table, overrides, folders)
-    # The other processes of a training are started by the first one, or beside it: they share its lock.
-    with lock_folder(folder) if first else nullcontext():
-        if first and not resume:
-            check_free(folder)  # again: a training may have ended in the meantime
-        started = read_started(folder) if first else None
+    folder, first, world_size = Path(out), is_first_process(), join_processes()
+    with ExitStack() as opened:
+        with shared_errors(world_size):
+            if first and not resume:
+                check_free(folder)
+            plan = table if isinstance(table, (JobPlan, CommitteeJob)) else plan_training(table, overrides, folders)
+            _check_process_count(plan, world_size)
+            # The other processes of a training are started by the first one, or beside it: they share its lock.
+            if first:
+                opened.enter_context(lock_folder(folder))
+            if first and not resume:
+                check_free(folder)  # again: a training may have ended in the meantime
+            started = read_started(folder) if first else None
         if isinstance(plan, CommitteeJob):
             return train_committee(plan, folder, started, progress=bool(progress), notify=notify)
-        return _train(plan, folder, started, first=first, resume=resume, progress=progress, notify=notify)
+        with shared_errors(world_size):
+            ready = _prepare(plan, folder, started, first=first, notify=notify)
+        return _train(ready, folder, started, first=first, resume=resume, progress=progress)
 
 
-def _train(
-    plan: JobPlan,
-    folder: Path,
-    started: Manifest | None,
-    *,
-    first: bool,
-    resume: bool,
-    progress: bool | str,
-    notify: Notify | None,
-) -> JobResult:
-    """Train in a locked folder; `started` is the manifest of an earlier training there."""
+def _check_process_count(plan: JobPlan | CommitteeJob, world_size: int) -> None:
+    """Raise `ValueError` if torchrun started more processes than the training uses."""
+    if isinstance(plan, JobPlan):
+        check_processes(plan.run)
+    elif world_size > 1:
+        raise ValueError(
+            f"a committee is trained by one process, which starts others itself, but torchrun started {world_size}: "
+            "start the program without torchrun, or train one network (with a model)"
+        )
+
+
+class _Ready(NamedTuple):
+    """A job with its data and its network; `build` is the network, or of an ensemble the function that builds one."""
+
+    job: Job
+    prepared: PreparedData
+    folds: Folds | None
+    build: nn.Module | Callable[[], nn.Module]
+
+
+def _prepare(plan: JobPlan, folder: Path, started: Manifest | None, *, first: bool, notify: Notify | None) -> _Ready:
+    """Read the data, build the network and write the job, unless `started` is the manifest of an earlier training."""
     before = None if started is None else _read_started_job(started)
     check_model(plan)
     prepared = prepare_data(plan.data, seed=plan.seed)
@@ -129,6 +147,14 @@ def _train(
         # Each network of an ensemble is built by its own seed: a copy of the first cannot begin at random everywhere.
         build_model = data_type_of(job.data).build_model
         build = partial(build_model, prepared.encoder, job.model.name, job.model.options, prior=prepared.prior)
+    return _Ready(job, prepared, folds, build)
+
+
+def _train(
+    ready: _Ready, folder: Path, started: Manifest | None, *, first: bool, resume: bool, progress: bool | str
+) -> JobResult:
+    """Train in a locked folder; `started` is the manifest of an earlier training there."""
+    job, prepared, folds, build = ready
     with nullcontext() if started is None else _marked_incomplete(started):
         result = fit(
             build,
@@ -264,9 +290,14 @@ def _evaluate(
         save_calibration(folder, model)
         save_scored_rows(folder, scored)
         sheets = draw_contact_sheets(model, rows, scores, folder, part=part)
-    members = [(folder / name).parent for name in weight_files(job)]
-    chosen = [json.loads((member / "run.json").read_text(encoding="utf-8"))["chosen"] for member in members]
+    chosen = from_first(partial(_chosen_epochs, folder, job), process_count(job.run))
     return JobResult(folder, model, valid, test, result.records, chosen, report.lines(), sheets, scored)
+
+
+def _chosen_epochs(folder: Path, job: Job) -> list[dict[str, Any]]:
+    """Return for each network the stage and epoch that its weights come from."""
+    members = [(folder / name).parent for name in weight_files(job)]
+    return [json.loads((member / "run.json").read_text(encoding="utf-8"))["chosen"] for member in members]
 
 
 def _check_same_job(folder: Path, before: Job, job: Job) -> None:
