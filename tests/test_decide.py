@@ -198,6 +198,23 @@ def test_whole_weights_estimate_as_repeated_rows_and_equal_ones_as_none():
     )
 
 
+def test_bounds_of_weighted_rows_are_those_of_kishs_effective_numbers():
+    scores, labels = sample()
+    weight = np.random.default_rng(1).exponential(size=400)
+    found = assess_threshold(scores, labels, 1.5, sample_weight=weight)
+    size, taken = {}, {}
+    for value in (0, 1):
+        own = weight[labels == value]
+        size[value] = own.sum() ** 2 / (own**2).sum()
+        taken[value] = size[value] * weight[(labels == value) & (scores >= 1.5)].sum() / own.sum()
+    assert found.recall.bound == pytest.approx(stats.beta.ppf(0.05, taken[1], size[1] - taken[1] + 1), rel=1e-9)
+    low = stats.beta.ppf(0.05, taken[1], taken[0] + 1)
+    # From the odds among effective rows to those at the share of the weight that is positive.
+    share = weight[labels == 1].sum() / weight.sum()
+    odds = low / (1 - low) * share / (1 - share) * size[0] / size[1]
+    assert found.precision.bound == pytest.approx(odds / (1 + odds), rel=1e-9)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
