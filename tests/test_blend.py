@@ -7,6 +7,7 @@ import pytest
 
 from apmax.blend import BASE_BLEND, METHODS, fit_blend
 from apmax.metrics import average_precision
+from references import average_precision as reference_ap
 
 METHOD_NAMES = sorted(METHODS)
 
@@ -186,12 +187,94 @@ def test_few_positives_take_logistic_weights_and_say_so():
     assert blend.reason == (f"{int(labels.sum())} positives are too few to compare methods",)
 
 
-def test_another_method_replaces_logistic_weights_only_for_more_than_one_standard_error():
-    scores, labels = members(14)
-    blend = fit_blend(scores, labels)
-    gains = {name: value - blend.ap[0]["logistic"] for name, value in blend.ap[0].items()}
-    assert set(gains) == set(METHODS)
-    assert blend.method[0] == "logistic" or gains[blend.method[0]] > 0
+def fixed_methods(**weights):
+    """Return methods whose weights do not depend on the rows."""
+    return {name: lambda rows, fixed=fixed: np.array(fixed, float) for name, fixed in weights.items()}
+
+
+def resampled_errors(columns, labels, weight, groups, base, resamples=150):
+    """Return the standard deviation of each column's gain in AP over column `base` by drawing rows, or groups, again.
+
+    Rows are drawn within their class; groups within those that hold a positive and those that do not.
+    """
+    rng = np.random.default_rng(99)
+    _, unit = np.unique(np.arange(len(labels)) if groups is None else groups, return_inverse=True)
+    members = [np.flatnonzero(unit == each) for each in range(unit.max() + 1)]
+    positive = np.array([labels[rows].any() for rows in members])
+    gains = []
+    for _ in range(resamples):
+        units = np.concatenate([rng.choice(part, len(part)) for part in map(np.flatnonzero, (positive, ~positive))])
+        rows = np.concatenate([members[each] for each in units])
+        values = [average_precision(column[rows], labels[rows], sample_weight=weight[rows]) for column in columns.T]
+        gains.append([(value - values[base]).item() for value in values])
+    return np.std(gains, 0, ddof=1)
+
+
+@pytest.mark.parametrize("case", ["rows", "weights", "groups"])
+def test_another_method_replaces_logistic_weights_only_for_more_than_one_standard_error(case, monkeypatch):
+    # The cross-fitted scores are then the members' own, and all of it can be computed here.
+    fixed = {"greedy": [0, 1], "logistic": [1, 0]}
+    monkeypatch.setattr("apmax.blend.METHODS", fixed_methods(**fixed))
+    replaced = []
+    for seed, better in ((3, 1.55), (4, 2.2)):
+        rng = np.random.default_rng(seed)
+        labels = (rng.random(400) < 0.1).astype(float)
+        # Rounded, so that scores are tied.
+        scores = (rng.normal(size=(400, 2)) + labels[:, None] * [1.5, better]).round(1)
+        weight = rng.integers(1, 6, 400).astype(float) ** 2 if case == "weights" else np.ones(400)
+        groups = np.arange(400) // 8 if case == "groups" else None
+        found = fit_blend(scores, labels, sample_weight=weight, groups=groups)
+        values = {name: average_precision(scores @ w, labels, sample_weight=weight).item() for name, w in fixed.items()}
+        assert found.ap[0] == pytest.approx(values)
+        gain = values["greedy"] - values["logistic"]
+        error = resampled_errors(scores, labels, weight, groups, base=0)[1]
+        if found.method == ("greedy",):
+            assert float(found.reason[0].split()[-1]) == pytest.approx(error, rel=0.25)
+        assert abs(gain / error - 1) > 0.2, "the example is too near to the limit"
+        assert (found.method == ("greedy",)) == (gain > error)
+        replaced.append(found.method == ("greedy",))
+    assert set(replaced) == {True, False}
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_resamples_draw_within_the_class_and_carry_the_rows_weights(grouped, monkeypatch):
+    from apmax import blend as module
+
+    drawn = []
+
+    class Spy(module._Ranking):
+        def average_precision(self, weight):
+            drawn.append(weight)
+            return super().average_precision(weight)
+
+    monkeypatch.setattr(module, "_Ranking", Spy)
+    monkeypatch.setattr(module, "METHODS", fixed_methods(greedy=[0, 1], logistic=[1, 0]))
+    scores, labels = members(21, 400, share=0.1)
+    rng = np.random.default_rng(0)
+    weight = rng.integers(1, 4, 400).astype(float)
+    groups = rng.integers(0, 60, 400) if grouped else np.arange(400)
+    fit_blend(scores, labels, sample_weight=weight, groups=groups if grouped else None)
+    _, first, unit = np.unique(groups, return_index=True, return_inverse=True)
+    positive = np.bincount(unit, weights=labels) > 0
+    assert len(drawn) == 200 * 2
+    for each in drawn:
+        times = each / weight
+        of_units = times[first]
+        assert np.array_equal(times, of_units[unit]), "a group is drawn whole"
+        assert np.array_equal(of_units, of_units.round())
+        assert (of_units[positive].sum(), of_units[~positive].sum()) == (positive.sum(), (~positive).sum())
+
+
+def test_average_precision_of_drawn_rows_is_that_of_the_repeated_rows():
+    from apmax.blend import _Ranking
+
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        labels, times = (rng.random(40) < 0.3).astype(float), rng.integers(0, 3, 40)
+        labels[0] = times[0] = 1
+        scores = rng.integers(0, 12, 40).astype(float)
+        found = _Ranking.of(scores, labels).average_precision(times.astype(float))
+        assert found == pytest.approx(reference_ap(scores.repeat(times), labels.repeat(times)))
 
 
 def test_groups_stay_together_in_the_folds(monkeypatch):

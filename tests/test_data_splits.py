@@ -95,6 +95,11 @@ def test_fractions_that_are_no_shares_are_refused(fractions):
         Split.random(10, fractions)
 
 
+def test_a_part_of_share_zero_is_empty():
+    split = Split.random(10, (0.8, 0.2, 0.0))
+    assert [len(part) for part in (split.train, split.valid, split.test)] == [8, 2, 0]
+
+
 @given(st.integers(2, 40), st.integers(2, 400), st.floats(0.05, 0.95), st.integers(0, 3))
 def test_stratified_split_is_a_partition_with_the_share_of_each_class(positives, negatives, share, seed):
     labels = np.random.default_rng(seed).permutation([1] * positives + [0] * negatives)

@@ -116,6 +116,75 @@ def test_a_guarantee_is_a_bound_that_reaches_what_is_wanted():
     assert sure.threshold < plain.threshold
 
 
+def end_of_the_tests(scores, labels, wanted, prevalence, confidence):
+    """Return the lowest threshold that a sequence of binomial tests reaches; the starts share the error."""
+    table = every_threshold(scores, labels, prevalence)
+    taken = [(scores >= cut).sum() for cut, *_ in table]
+    hits = [labels[scores >= cut].sum() for cut, *_ in table]
+    # Among rows as they are in the sample, the precision that is `wanted` at the prevalence.
+    own = labels.mean() / (1 - labels.mean())
+    odds = wanted / (1 - wanted) * own / (prevalence / (1 - prevalence))
+    tested = odds / (1 + odds)
+    error, starts = 1 - confidence, [float(math.ceil(math.log((1 - confidence) / 8) / math.log(tested)))]
+    while starts[-1] * 4 <= len(scores):
+        starts.append(starts[-1] * 4)
+    reached = []
+    for size in starts:
+        while size <= len(scores):
+            number = next(k for k, rows in enumerate(taken) if rows >= size)
+            if stats.binom.sf(hits[number] - 1, taken[number], tested) > error / len(starts):
+                break
+            reached.append(table[number][0])
+            size = max(size + 1, size * 1.05)
+    return min(reached)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "prevalence", "confidence"), [(0.5, None, 0.95), (0.2, 0.02, 0.95), (0.8, 0.3, 0.9), (0.3, None, 0.99)]
+)
+def test_a_guaranteed_precision_ends_a_sequence_of_tests_at_the_prevalence(wanted, prevalence, confidence):
+    for seed in range(3):
+        labels = sample(1500, seed)[1]
+        # Without ties, so that every number of rows is a threshold.
+        scores = np.random.default_rng(seed + 10).normal(size=1500) + 2 * labels
+        found = choose_threshold(
+            scores, labels, precision=wanted, guarantee=True, prevalence=prevalence, confidence=confidence
+        )
+        share = labels.mean() if prevalence is None else prevalence
+        assert found.threshold == end_of_the_tests(scores, labels, wanted, share, confidence)
+
+
+def test_rules_that_the_same_rows_chose_use_a_part_of_the_error():
+    scores, labels = sample()
+    for rule, part in (({"precision": 0.5}, 1 / 2), ({"recall": 0.8}, 1), ({"cost": (1, 20)}, 1 / 4)):
+        found = choose_threshold(scores, labels, **rule)
+        taken, hits = (scores >= found.threshold).sum(), labels[scores >= found.threshold].sum()
+        error = 0.05 * part
+        assert found.precision.bound == pytest.approx(stats.beta.ppf(error, hits, taken - hits + 1), rel=1e-9)
+        assert found.recall.bound == pytest.approx(stats.beta.ppf(error, hits, labels.sum() - hits + 1), rel=1e-9)
+
+
+@pytest.mark.parametrize("prevalence", [None, 0.02])
+def test_the_bound_of_a_cost_shares_the_error_between_both_kinds_of_mistake(prevalence):
+    scores, labels = sample()
+    found = assess_threshold(scores, labels, 1.5, cost=(1, 20), prevalence=prevalence)
+    share = labels.mean() if prevalence is None else prevalence
+    hits, false = labels[scores >= 1.5].sum(), (1 - labels)[scores >= 1.5].sum()
+    negatives = len(labels) - labels.sum()
+    recall = stats.beta.ppf(0.025, hits, labels.sum() - hits + 1)
+    false_rate = stats.beta.ppf(0.975, false + 1, negatives - false)
+    assert found.cost.bound == pytest.approx(20 * share * (1 - recall) + (1 - share) * false_rate, rel=1e-9)
+
+
+def test_a_guaranteed_recall_is_the_first_whose_bound_reaches_it():
+    scores, labels = sample(4000)
+    cuts = sorted(set(scores.tolist()), reverse=True)
+    bounds = [assess_threshold(scores, labels, cut).recall.bound for cut in cuts]
+    for wanted in (0.3, 0.8, 0.95):
+        found = choose_threshold(scores, labels, recall=wanted, guarantee=True)
+        assert found.threshold == next(cut for cut, bound in zip(cuts, bounds, strict=True) if bound >= wanted)
+
+
 def test_whole_weights_estimate_as_repeated_rows_and_equal_ones_as_none():
     scores, labels = sample()
     times = np.random.default_rng(1).integers(0, 4, size=400)
@@ -127,6 +196,23 @@ def test_whole_weights_estimate_as_repeated_rows_and_equal_ones_as_none():
     assert choose_threshold(scores, labels, recall=0.5, sample_weight=[0.3] * 400) == choose_threshold(
         scores, labels, recall=0.5
     )
+
+
+def test_bounds_of_weighted_rows_are_those_of_kishs_effective_numbers():
+    scores, labels = sample()
+    weight = np.random.default_rng(1).exponential(size=400)
+    found = assess_threshold(scores, labels, 1.5, sample_weight=weight)
+    size, taken = {}, {}
+    for value in (0, 1):
+        own = weight[labels == value]
+        size[value] = own.sum() ** 2 / (own**2).sum()
+        taken[value] = size[value] * weight[(labels == value) & (scores >= 1.5)].sum() / own.sum()
+    assert found.recall.bound == pytest.approx(stats.beta.ppf(0.05, taken[1], size[1] - taken[1] + 1), rel=1e-9)
+    low = stats.beta.ppf(0.05, taken[1], taken[0] + 1)
+    # From the odds among effective rows to those at the share of the weight that is positive.
+    share = weight[labels == 1].sum() / weight.sum()
+    odds = low / (1 - low) * share / (1 - share) * size[0] / size[1]
+    assert found.precision.bound == pytest.approx(odds / (1 + odds), rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -243,9 +329,15 @@ def test_a_model_does_not_differ_from_itself(client_folder, capsys):
     assert "no difference can be told" in capsys.readouterr().out
 
 
+def test_an_assessed_threshold_between_two_scores_is_kept_as_it_was_given():
+    found = assess_threshold([4.0, 3.0, 2.0, 1.0], [1, 0, 1, 0], 2.5)
+    assert (found.threshold, found.requested, found.share) == (2.5, 2.5, 0.5)
+
+
 def test_no_row_is_taken_where_that_is_cheapest():
     found = choose_threshold([3.0, 2.0, 1.0], [0, 0, 1], cost=(100, 1))
     assert found.share == found.recall.estimate == 0
     assert found.threshold > 3
     assert math.isnan(found.precision.estimate)
+    assert math.isnan(found.precision.bound)
     assert str(found) == "score >= 3.0000000000000004 takes no row: recall 0.000"

@@ -236,3 +236,12 @@ def test_autocast_does_not_reach_the_loss():
     assert value.dtype == torch.float32
     assert value == step(other, range(10))
     assert torch.equal(loss.u, other.u)
+
+
+@pytest.mark.parametrize("num_pos", [None, 4])
+def test_positives_of_weight_zero_are_never_visited(num_pos):
+    weight = torch.ones(10)
+    weight[[3, 5, 8]] = 0
+    loss = APLoss(LABELS, sample_weight=weight, num_pos=num_pos)
+    step(loss, [3, 5, 8, 0, 1])
+    assert (loss.u[:, 1] > 0).tolist() == [True, False, False, False]

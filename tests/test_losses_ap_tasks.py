@@ -107,6 +107,24 @@ def test_what_was_not_measured_has_no_gradient_and_no_influence():
     assert values[0] == values[1]
 
 
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("prevalence", [None, "batch"])
+def test_a_task_without_a_measured_row_in_the_batch_adds_nothing(prevalence, training):
+    labels = np.array([[1, NAN], [0, NAN], [0, 1], [1, 0]])
+    scores = np.array([[0.2, 0.5], [0.4, -0.3]])
+    both = APLoss(labels, prevalence=prevalence).train(training)
+    alone = APLoss(labels[:, 0], prevalence=prevalence).train(training)
+    found = torch.tensor(scores, requires_grad=True)
+    single = torch.tensor(scores[:, 0], requires_grad=True)
+    rows = torch.arange(2)
+    value, expected = both(found, torch.tensor(labels[:2]), rows), alone(single, torch.tensor(labels[:2, 0]), rows)
+    value.backward()
+    expected.backward()
+    assert value.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert found.grad[:, 0].tolist() == pytest.approx(single.grad.tolist(), rel=1e-6)
+    assert found.grad[:, 1].tolist() == [0, 0]
+
+
 def test_the_rows_of_each_task_are_looked_up_in_its_own_memory():
     labels = torch.tensor([[1.0, 0.0], [0, 1], [0, 0]])
     loss = APLoss(labels, gamma=1.0)

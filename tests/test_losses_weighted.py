@@ -102,6 +102,26 @@ def test_a_weight_that_is_not_positive_and_finite_is_refused(weight):
         WeightedLoss(LABELS, {"ce": weight})
 
 
+@pytest.mark.parametrize("terms", [{"ce": 1.0, "minmax": 1.0}, {"minmax": 1.0, "ce": 1.0}])
+def test_scores_too_large_for_any_of_the_terms_are_refused(terms):
+    loss = WeightedLoss(LABELS, terms)
+    with pytest.raises(ValueError, match="scores"):
+        loss(SCORES.float() * 1e30, LABELS)
+
+
+@pytest.mark.parametrize("weight", [1e-3, 8.0])
+def test_scores_at_the_limit_have_a_finite_value_and_gradient_and_beyond_it_are_refused(weight):
+    loss = WeightedLoss(LABELS, {"ce": weight, "focal": weight})
+    limit = loss.score_limit(torch.float32)
+    scores = torch.where(LABELS == 1, -limit, limit).requires_grad_()
+    value = loss(scores, LABELS)
+    value.backward()
+    assert value.isfinite()
+    assert scores.grad.isfinite().all()
+    with pytest.raises(ValueError, match="scores"):
+        loss(scores.detach() * 1.01, LABELS)
+
+
 def test_no_terms_are_refused():
     with pytest.raises(ValueError, match="terms must name at least one of"):
         WeightedLoss(LABELS, {})

@@ -121,6 +121,7 @@ def test_sparse_gradients_are_refused():
     ("arguments", "message"),
     [
         ({"lr": -1.0}, "lr must lie in"),
+        ({"betas": (1.0, 0.9)}, r"betas\[0\] must lie in"),
         ({"betas": (0.9, 1.0)}, r"betas\[1\] must lie in"),
         ({"betas": 0.9}, "betas must be two numbers"),
         ({"eps": 0.0}, "eps must lie in"),
@@ -192,6 +193,12 @@ def test_a_parameter_shared_inside_the_model_is_listed_once():
 def test_the_loss_can_have_its_own_learning_rate():
     groups = param_groups(nn.Linear(2, 1), SaddleLoss(), lr=0.1, loss_lr=0.5)
     assert [group["lr"] for group in groups] == [0.1, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("name", ["lr", "loss_lr"])
+def test_a_negative_learning_rate_of_a_group_is_refused(name):
+    with pytest.raises(ValueError, match=f"^{name} must"):
+        param_groups(nn.Linear(2, 1), SaddleLoss(), **{name: -0.1})
 
 
 def test_the_losses_parameters_do_not_decay():

@@ -142,6 +142,23 @@ def test_proximal_is_the_same_under_a_gradient_scaler(fused):
     assert plain.tolist() == pytest.approx(scaled.tolist(), rel=1e-6)
 
 
+@pytest.mark.parametrize("rule", [torch.optim.SGD, torch.optim.LBFGS])
+def test_the_first_reference_is_the_weights_when_the_term_is_added(rule):
+    # LBFGS has no option `maximize`: all of its parameters are pulled.
+    w = parameter([1.0])
+    optimizer = rule([w], lr=1.0, **({"max_iter": 1} if rule is torch.optim.LBFGS else {}))
+    proximal(optimizer, 0.5)
+
+    def closure():
+        w.grad = torch.zeros_like(w)
+        return 0.0
+
+    with torch.no_grad():
+        w.add_(1.0)
+    optimizer.step(closure)
+    assert w.item() == 2.0 - 0.5 * (2.0 - 1.0)
+
+
 def test_proximal_follows_parameters_that_are_added_later():
     w, late = parameter(), parameter()
     optimizer = torch.optim.SGD([w], lr=0.1)

@@ -316,6 +316,11 @@ def test_labels_come_from_anything_that_has_them(source):
     assert list(PositiveBatchSampler(source, 4, num_pos=1)) == list(PositiveBatchSampler(LABELS, 4, num_pos=1))
 
 
+def test_items_are_read_where_one_of_joined_data_sets_knows_no_labels():
+    known = TensorDataset(torch.zeros(5, 2), torch.tensor(LABELS[:5]))
+    assert labels_of(ConcatDataset([known, OnlyItems(ITEMS[5:])])).tolist() == list(LABELS)
+
+
 @pytest.mark.parametrize("whole", [TensorDataset(torch.zeros(10), torch.tensor(LABELS)), OnlyItems(ITEMS)])
 def test_rows_count_within_a_nested_subset(whole):
     subset = Subset(Subset(whole, [9, 7, 5, 4, 3, 1]), torch.tensor([1, 2, 3, 0]))

@@ -46,3 +46,14 @@ def test_calibration_takes_small_weights_as_ratios():
     scores, labels = np.arange(6.0), np.array([0.0, 0.0, 1.0, 0.0, 1.0, 1.0])
     small = fit_platt(scores, labels, np.full(6, 1e-3))
     np.testing.assert_allclose(small, fit_platt(scores, labels, np.ones(6)), rtol=1e-9)
+
+
+def test_calibration_takes_weights_as_ratios_if_any_is_small():
+    scores, labels = np.arange(6.0), np.array([0.0, 0.0, 1.0, 0.0, 1.0, 1.0])
+    weight = np.array([0.5, 3.0, 2.0, 1.0, 4.0, 2.0])
+    counts = weight * 6 / 12.5
+    found = fit_platt(scores, labels, weight)
+    np.testing.assert_allclose(found, fit_platt(scores, labels, weight / 100), rtol=1e-9)
+    for shift in np.eye(2) * 1e-5:
+        above, below = (platt_loss(np.array(found) + sign * shift, scores, labels, counts) for sign in (1, -1))
+        assert (above - below) / 2e-5 == pytest.approx(0, abs=1e-5)

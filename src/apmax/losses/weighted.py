@@ -56,9 +56,10 @@ class WeightedLoss(Loss):
             raise ValueError(f"terms must name at least one of {', '.join(self.table)}, got {terms!r}")
         for name in terms:
             validation.choice("terms", name, self.table)
-        for name in options or {}:
+        options = options or {}
+        for name, own in options.items():
             validation.choice("options", name, terms)
-            if (options or {})[name].get("sample_weight") is not None:
+            if own.get("sample_weight") is not None:
                 raise ValueError(
                     f"options[{name!r}] must not hold sample_weight: the terms share their rows' weights; "
                     "pass sample_weight= to WeightedLoss"
@@ -68,7 +69,7 @@ class WeightedLoss(Loss):
         }
         shared = {"prevalence": prevalence, "sample_weight": sample_weight, "validate": validate}
         self.terms = nn.ModuleDict(
-            {name: self.table[name](labels, **{**shared, **(options or {}).get(name, {})}) for name in terms}
+            {name: self.table[name](labels, **{**shared, **options.get(name, {})}) for name in terms}
         )
         self.ascend = tuple(f"terms.{name}.{own}" for name, term in self._terms() for own in term.ascend)  # type: ignore[misc]
 

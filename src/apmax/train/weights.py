@@ -39,6 +39,8 @@ def all_finite(values: Iterable[Tensor]) -> bool:
 
     >>> all_finite([torch.ones(2), torch.tensor([1, 2])]), all_finite([torch.tensor([1.0, float("nan")])])
     (True, False)
+    >>> all_finite([torch.tensor([1, 2])])  # nothing that could be infinite
+    True
     """
     parts = [value.detach() for value in values if value.is_floating_point() and value.numel()]
     # The largest absolute value is finite if all are, and unlike a sum it cannot overflow.
