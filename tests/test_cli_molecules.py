@@ -150,7 +150,7 @@ def test_search_over_several_targets_is_by_their_mean_ap(molecule_folder, tmp_pa
             "has no column 'smiles'; its columns are 'id', 'SMI'",
         ),
         (["predict", "ONE", "CSV", "--smiles", "SMI", "--on-error", "raise", "--out", "OUT"], "row 30 cannot be read"),
-        (["evaluate", "ONE", "LIST"], "--target: "),
+        (["evaluate", "ONE", "LIST"], "apmax: target: "),
         (
             ["train", "TRAIN", "--smiles", "smiles", "--target", "active", "--model", "mlp", "--out", "NEW"],
             "gine, mpnn",

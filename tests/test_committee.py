@@ -79,6 +79,9 @@ class TestLeakage:
                         labels = [own[tuple(row)] for row in given]
                         return np.column_stack([inner.matrix(given), labels]).astype(np.float32)
 
+                    def to_table(self):
+                        return inner.to_table()
+
                 return Encoding()
 
         rows = TrainingRows(Leaking(X), y, np.ones(len(y)))

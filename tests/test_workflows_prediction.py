@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -157,7 +158,7 @@ def test_names_that_look_like_markup_are_shown_as_they_are(tmp_path, monkeypatch
     assert run("train", data, "--target", name, *SHORT, "--out", folder) == 0
     shown = capsys.readouterr().out
     assert f"; {name} = yes)" in shown
-    assert f"apmax predict {folder} DATA" in shown
+    assert f"apmax predict {shlex.quote(str(folder))} DATA" in shown
     assert run("predict", folder, data, "--name", name + "s", "--out", out) == 0
     assert f"'{name}s' in {out}" in capsys.readouterr().out
     with out.open(newline="") as opened:
