@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -301,6 +303,15 @@ def test_threshold_that_takes_no_test_row_has_no_precision_there(capsys):
     lines = capsys.readouterr().out.splitlines()
     (precision,) = [line for line in lines if line.startswith("share of positives")]
     assert precision.endswith("none taken")
+
+
+def test_a_threshold_for_arrays_needs_torch_and_numpy_only():
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(['pyarrow', 'filelock', 'scipy', 'sklearn', 'lightgbm']))\n"
+        "from apmax.decide import choose_threshold; print(choose_threshold([3, 2, 1], [1, 0, 0], recall=1).threshold)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown == "3.0\n"
 
 
 @pytest.mark.slow

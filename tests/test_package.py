@@ -51,7 +51,7 @@ LAYERS = [
     "cli",
     "__main__",
 ]
-TORCH_AND_NUMPY_ONLY = [*CORE, "data/indexed"]
+TORCH_AND_NUMPY_ONLY = [*CORE, "data/indexed", "decide/thresholds"]
 
 
 def source_files() -> dict[str, Path]:

@@ -25,6 +25,7 @@ labels = torch.tensor([0., 0., 0., 1.])
 loss = apmax.APLoss(labels)
 assert round(loss(torch.tensor([-1., 2., 0., 1.]), labels, torch.arange(4)).item(), 4) == 0.6667
 assert apmax.average_precision([0.9, 0.8], [1, 0]).item() == 1
+assert apmax.decide.choose_threshold([0.9, 0.8], [1, 0], recall=0.5).threshold == 0.9
 assert importlib.util.find_spec("scipy") is None, "an environment without extras has no scipy"
 try:
     apmax.APClassifier
