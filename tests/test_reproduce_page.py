@@ -147,13 +147,20 @@ def check_row(row, cell, metrics_of_runs):
             assert row["Won"] == (f"{won}, equal in {equal}" if equal else won), row
 
 
+def without_resampled_intervals(page):
+    """Return the page without the intervals of the pooled folds: other versions of NumPy draw other resamples."""
+    before, title, rest = page.partition("## AICURES: the test rows of all folds as one list")
+    section, mark, after = rest.partition("\n## ")
+    return before + title + re.sub(r"\([+−]?[\d.]+ to [+−]?[\d.]+\)", "(…)", section) + mark + after
+
+
 def test_pages_are_made_from_the_results_alone(results):
     lines = dict(list(results.lines.items())[:COUNT])
     found, histories = summarise_results(lines), results.histories()
     readme = (ROOT / README).read_text(encoding="utf-8")
     peer_runs = read_peer_runs(ROOT / RESULTS / LIBAUC)
     page = results_page(found, len(lines), histories, results.test_scores(), peer_runs)
-    assert page == TEXT, "run: make results"
+    assert without_resampled_intervals(page) == without_resampled_intervals(TEXT), "run: make results"
     assert f"<!-- results -->\n\n{readme_block(found, len(lines))}\n\n<!-- /results -->" in readme, "run: make results"
 
 
