@@ -57,6 +57,7 @@ STEPS = (
     Step(1, "reproduce released --model ml-mpnn --methods ce_authors,soap_released"),
     Step(1, "libauc_hiv --out results/libauc_hiv --networks ml-mpnn"),
     Step(1, f"reproduce table6 --dataset aicures --model ml-mpnn --splits fold0,fold1,fold2 --methods {_ALL}"),
+    Step(1, "best_test_epoch --data aicures aicures-random hiv"),
     Step(2, "when_ap_pays --hours 3 --workers 2"),
     Step(3, f"reproduce table6 --dataset aicures --model gine --methods {_TUNED}"),
     Step(3, f"reproduce table5 --dataset tox21-t0,tox21-t2 --model gine --methods {_TUNED}"),
