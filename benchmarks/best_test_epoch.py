@@ -82,8 +82,6 @@ def epochs_of_trace(trace: dict[int, float]) -> dict[str, dict[str, float]]:
 
 def run_missing(trials: Sequence[Trial], path: Path, work: Path) -> None:
     """Run what the file lacks, except what another process has claimed."""
-    torch.set_num_threads(1)
-    torch.set_flush_denormal(True)
     workspace = Workspace(work, data_folder(), code_origin())
     for trial in trials:
         with claimed(work / "claims" / trial.key) as ours:
@@ -91,6 +89,13 @@ def run_missing(trials: Sequence[Trial], path: Path, work: Path) -> None:
                 continue
             append_line(path, measure(trial, workspace))
         print(trial.label, flush=True)
+
+
+def _run_process(trials: Sequence[Trial], path: Path, work: Path) -> None:
+    """Run what the file lacks in a process of its own, which computes as those of `apmax reproduce` do."""
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    run_missing(trials, path, work)
 
 
 def run_position(line: dict[str, Any]) -> tuple[Any, ...]:
@@ -140,7 +145,7 @@ def main() -> None:
     # Leaving by an exception ends the processes, which then write their checkpoints.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     arguments = (planned_trials(options.data), LINES, WORK)
-    processes = [get_context("spawn").Process(target=run_missing, args=arguments) for _ in range(options.workers)]
+    processes = [get_context("spawn").Process(target=_run_process, args=arguments) for _ in range(options.workers)]
     try:
         for process in processes:
             process.start()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from apmax.reproduce import ExperimentGrid, Trial, load_grid, plan_searches
 from apmax.reproduce.grid import parse_grid, resolve_settings
@@ -14,6 +17,18 @@ from apmax.train import parse_toml
 PAPER_METHODS = ("ce", "cb_ce", "focal", "ldam", "auc_m", "smooth_ap", "fast_ap", "minmax", "soap")
 CELL = ("aicures", "gine")
 TINY_CELL = ("cifar10", "narrow")
+
+
+def write_tiny_images(folder: Path) -> Path:
+    """Write a CIFAR-10 of 120 random images, and return the folder of data sets."""
+    random = np.random.default_rng(0)
+    arrays = {}
+    for part, count in (("train", 60), ("valid", 30), ("test", 30)):
+        arrays[f"x_{part}"] = random.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+        arrays[f"y_{part}"] = (np.arange(count) % 6 == 0).astype(np.uint8)
+    (folder / "cifar10").mkdir()
+    np.savez(folder / "cifar10" / "cifar10_imbalanced.npz", **arrays)
+    return folder
 
 
 def tiny_grid(**images: Any) -> ExperimentGrid:

@@ -29,22 +29,14 @@ from apmax.reproduce.run import (
 )
 from apmax.reproduce.workers import missing_prerequisites, run_worker
 from apmax.train import load_checkpoint
-from small_experiments import TINY_CELL, result_lines, tiny_grid
+from small_experiments import TINY_CELL, result_lines, tiny_grid, write_tiny_images
 
 CELLS = [TINY_CELL]
 
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    random = np.random.default_rng(0)
-    arrays = {}
-    for part, count in (("train", 60), ("valid", 30), ("test", 30)):
-        arrays[f"x_{part}"] = random.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
-        arrays[f"y_{part}"] = (np.arange(count) % 6 == 0).astype(np.uint8)
-    (folder / "cifar10").mkdir()
-    np.savez(folder / "cifar10" / "cifar10_imbalanced.npz", **arrays)
-    return folder
+    return write_tiny_images(tmp_path_factory.mktemp("data"))
 
 
 def workspace_in(tmp_path, data_dir):
