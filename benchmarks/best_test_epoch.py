@@ -4,10 +4,8 @@ A check of the distance to the paper's numbers, not a result: the paper may prin
 as in the paper's first stage, the test part scored after every epoch.
 
     APMAX_DATA=... python -m benchmarks.best_test_epoch --data hiv
-    python -m benchmarks.best_test_epoch --write
 
-Runs that the file has are not repeated, and interrupted ones are continued. With `--write` nothing is run: the table
-of docs/results/reproduce.md is written from the file, with the authors' released code from results/results.jsonl.
+Runs that the file has are not repeated, and interrupted ones are continued. `make results` writes the table.
 """
 
 from __future__ import annotations
@@ -15,30 +13,20 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections import defaultdict
 from collections.abc import Sequence
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import torch
 
 from apmax.data.caching import available_cores
-from apmax.reproduce import Results, Trial, Workspace, code_origin, load_grid, load_paper_tables, plan_searches
-from apmax.reproduce.pages import replace_block
-from apmax.reproduce.pages.text import NO_VALUE, mean_std_text
+from apmax.reproduce import Trial, Workspace, code_origin, load_grid, plan_searches
 from apmax.reproduce.results import append_line, claimed, read_lines
 from apmax.reproduce.run import read_trace, run_trial
 from benchmarks.data_folder import data_folder
-from benchmarks.markdown import markdown_table
 
-LINES, PAGE, BLOCK = (
-    Path("results", "best-test-epoch.jsonl"),
-    Path("docs", "results", "reproduce.md"),
-    "best-test-epoch",
-)
-WORK = Path("out", "reproduce")
+LINES, WORK = Path("results", "best-test-epoch.jsonl"), Path("out", "reproduce")
 CELLS = (
     *((data, model) for data in ("aicures", "aicures-random") for model in ("gine", "mpnn")),
     *(("hiv", model) for model in ("gine", "mpnn", "ml-mpnn")),
@@ -103,44 +91,12 @@ def run_position(line: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(line[name] for name in ("data", "model", "split", "seed"))
 
 
-def check_table(lines: Sequence[dict[str, Any]], results: Results) -> str:
-    """Return the table of all cells: cross-entropy, and the authors' released code where it was run."""
-    grid, paper = load_grid(), load_paper_tables()
-    cells = defaultdict(list)
-    for line in lines:
-        cells[line["data"], line["model"], "ce"].append(line)
-    for line in results.lines.values():
-        if line["method"] == "soap_released":
-            # Its result line has the best epoch by the test part; the last one was not kept.
-            cells[line["data"], line["model"], "soap"].append(
-                {**line, "chosen": line["test"], "best": line["best_test"]}
-            )
-    labels = {"ce": "CE", "soap": "SOAP, the authors' released code"}
-    rows = [
-        ["Data", "Network", "Method", "Runs", "epoch by validation", "last epoch", "best by the test part", "paper"]
-    ]
-    order = {cell: number for number, cell in enumerate(CELLS)}
-    for (data, model, method), found in sorted(cells.items(), key=lambda each: (order[each[0][:2]], each[0][2])):
-        values = [
-            f"{mean(line[name]['auprc'] for line in found):.3f}" if all(name in line for line in found) else NO_VALUE
-            for name in ("chosen", "last", "best")
-        ]
-        printed = paper["graph" if data == "hiv" else "aicures_full"].values[data, model, method]
-        names = [grid.data[data].label, grid.models[model].label, labels[method]]
-        rows.append([*names, str(len(found)), *values, mean_std_text(printed)])
-    return markdown_table(rows)
-
-
 def main() -> None:
-    """Run what is missing, or write the table."""
+    """Run what is missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", nargs="+", choices=sorted({data for data, _ in CELLS}), help="only these data sets")
     parser.add_argument("--workers", type=int, default=available_cores(), help="processes, each with runs of its own")
-    parser.add_argument("--write", action="store_true", help="run nothing: write the table in this repository")
     options = parser.parse_args()
-    if options.write:
-        replace_block(PAGE, BLOCK, check_table(read_lines(LINES), Results(LINES.parent)))
-        return
     data_folder()  # a missing one ends the command before its first process
     # Leaving by an exception ends the processes, which then write their checkpoints.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

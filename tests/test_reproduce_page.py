@@ -12,6 +12,7 @@ from statistics import mean, stdev
 import pytest
 from scipy import stats
 from tools.write_results import (
+    EPOCHS,
     LIBAUC,
     PAGE,
     README,
@@ -26,6 +27,7 @@ from tools.write_results import (
 from apmax.reproduce import Results, load_grid
 from apmax.reproduce.grid import candidate_settings
 from apmax.reproduce.pages import replace_block
+from apmax.reproduce.results import read_lines
 from small_experiments import CELL, partial_table6, result_lines, three_cells, tuned_lines
 
 ROOT = Path(__file__).parent.parent
@@ -158,8 +160,8 @@ def test_pages_are_made_from_the_results_alone(results):
     lines = dict(list(results.lines.items())[:COUNT])
     found, histories = summarise_results(lines), results.histories()
     readme = (ROOT / README).read_text(encoding="utf-8")
-    peer_runs = read_peer_runs(ROOT / RESULTS / LIBAUC)
-    page = results_page(found, len(lines), histories, results.test_scores(), peer_runs)
+    peer_runs, checks = read_peer_runs(ROOT / RESULTS / LIBAUC), read_lines(ROOT / RESULTS / EPOCHS)
+    page = results_page(found, len(lines), histories, results.test_scores(), peer_runs, checks)
     assert without_resampled_intervals(page) == without_resampled_intervals(TEXT), "run: make results"
     assert f"<!-- results -->\n\n{readme_block(found, len(lines))}\n\n<!-- /results -->" in readme, "run: make results"
 

@@ -17,6 +17,18 @@ class PrintedValue(NamedTuple):
     mean: float
     std: float
 
+    def position_of(self, value: float) -> str:
+        """Return whether a mean of ours is "within" two of the standard deviations, or "above" or "below" that.
+
+        >>> PrintedValue(0.5, 0.01).position_of(0.52), PrintedValue(0.5, 0.0).position_of(0.49996)
+        ('within', 'within')
+        """
+        # Compared with four digits, as printed: a deviation of 0.0000 would otherwise exclude the same number.
+        difference = round(value, 4) - self.mean
+        if abs(difference) <= 2 * self.std + 1e-9:
+            return "within"
+        return "above" if difference > 0 else "below"
+
 
 @dataclass(frozen=True)
 class PaperTable:

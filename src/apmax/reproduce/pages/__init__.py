@@ -1,5 +1,6 @@
 """Pages about results: summaries, tables, sentences and figures, and the files that hold them."""
 
+from apmax.reproduce.pages.epoch_choice import epoch_choice_findings, epoch_choice_table, epoch_choices
 from apmax.reproduce.pages.figures import has_figure
 from apmax.reproduce.pages.power import cell_powers, pooled_methods, pooled_table, power_table
 from apmax.reproduce.pages.render import escape_markdown, file_stem, markdown_table, replace_block, write_item_files
@@ -29,6 +30,9 @@ __all__ = [
     "cell_powers",
     "cell_table",
     "compare_with_base",
+    "epoch_choice_findings",
+    "epoch_choice_table",
+    "epoch_choices",
     "escape_markdown",
     "file_stem",
     "has_figure",

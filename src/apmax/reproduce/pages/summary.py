@@ -97,11 +97,7 @@ class MethodSummary:
         ours = self.mean_std()
         if ours is None or self.printed is None or not self.is_finished:
             return None
-        # Compared with four digits, as printed: a deviation of 0.0000 would otherwise exclude the same number.
-        difference = round(ours.mean, 4) - self.printed.mean
-        if abs(difference) <= 2 * self.printed.std + 1e-9:
-            return "within"
-        return "above" if difference > 0 else "below"
+        return self.printed.position_of(ours.mean)
 
 
 MethodSummaries = Mapping[tuple[str, str, str], MethodSummary]
