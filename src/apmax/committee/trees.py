@@ -21,8 +21,8 @@ from apmax.metrics import average_precision
 
 _Array = NDArray[np.float64]
 _MOST_ROUNDS, _PATIENCE = 1000, 50
-# With few positives held-out rows stop too early; this many rounds rank better ("Evidence" in
-# docs/explanation/committee.md).
+# With few positives held-out rows stop too early; this many rounds rank better ("Choices for tables" in
+# docs/results/committees.md).
 _LEAST_ROUNDS = 100
 _LEARNING_RATE = 0.1
 _SMOOTHED_ROUNDS = 21
