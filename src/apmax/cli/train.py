@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +20,9 @@ from apmax.cli._options import (
 )
 from apmax.cli.report import write_training_report
 from apmax.folders import check_free, is_first_process, started_processes
+
+if TYPE_CHECKING:
+    from apmax.workflows import CommitteeJob, JobPlan
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -152,8 +155,8 @@ def train_command(
     """Learn to rank a table, molecules or images.
 
     A committee of different models is trained by default: their cross-fitted scores weigh them, and a leaderboard
-    shows what each is worth. --model, --loss, --epochs, --set, --ensemble, --valid and --head ask for one network;
-    validation AP chooses its epoch. The types of columns are inferred, and the folder keeps everything
+    shows what each is worth. Options of one network, such as --model, --loss and --epochs, ask for it instead of a
+    committee; validation AP chooses its epoch. The types of columns are inferred, and the folder keeps everything
     that is needed to continue the training, to score new rows and to repeat it.
     """
     if not resume and is_first_process() and started_processes() == 1:
@@ -193,14 +196,15 @@ def train_command(
     if not quiet:
         if page is not None:
             console.print(f"Report: {page}", soft_wrap=True)
-        targets = plan.data.targets
-        sorting = f"--by {shlex.quote(targets[0])} --sort" if len(targets) > 1 else "--sort"
-        network = plan.own_network
-        own = "" if network is None else f" --model {network}"
-        console.print(
-            f"To rank new rows: apmax predict {shlex.quote(str(out))} DATA{own} {sorting} --out ranked.csv",
-            soft_wrap=True,
-        )
+        console.print(f"To rank new rows: {_predict_command(plan, out)}", soft_wrap=True)
+
+
+def _predict_command(plan: CommitteeJob | JobPlan, out: Path) -> str:
+    """Return the command that ranks new rows by the model in a folder."""
+    targets = plan.data.targets
+    sorting = f"--by {shlex.quote(targets[0])} --sort" if len(targets) > 1 else "--sort"
+    own = "" if plan.own_network is None else f" --model {plan.own_network}"
+    return f"apmax predict {shlex.quote(str(out))} DATA{own} {sorting} --out ranked.csv"
 
 
 def _add_committee(job: dict[str, Any], given: dict[str, Any], source: str) -> None:
