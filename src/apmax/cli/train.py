@@ -69,7 +69,8 @@ def train_command(
         typer.Option(metavar="DIR", help="Folder for the model and everything about it.", rich_help_panel=DATA),
     ],
     test: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Scored once, after the choice.", rich_help_panel=DATA)
+        str | None,
+        typer.Option(metavar="FILE", help="Test rows: scored once, after all choices.", rich_help_panel=DATA),
     ] = None,
     test_share: Annotated[
         float | None,
@@ -81,8 +82,8 @@ def train_command(
         str | None,
         typer.Option(
             metavar="quick|standard|best",
-            help="Of a committee: quick is gradient boosting (of images the network) alone; standard, all members on "
-            "up to 5 folds (default; images: 4 or 3); best, on up to 10 folds (images: 5) with more trees and seeds.",
+            help="quick: gradient boosting (images: the network) alone. standard (default): all members on up to 5 "
+            "folds (images: 4 or 3). best: up to 10 folds (images: 5), with more trees and seeds.",
             rich_help_panel=COMMITTEE,
         ),
     ] = None,
@@ -91,8 +92,8 @@ def train_command(
         typer.Option(
             metavar="NAME",
             help="Only these members: gbdt, forest, trees; of tables also linear, mlp, linear_ce, mlp_ce, mlp_mined; "
-            "of molecules gine, gine_ce, gine_mined; of images network, network_ce, head, network_mined. Mined ones "
-            "are part of best alone. May be repeated.",
+            "of molecules gine, gine_ce, gine_mined; of images network, network_ce, head, network_mined. Without names "
+            "the _mined ones are fitted with --effort best only. May be repeated.",
             rich_help_panel=COMMITTEE,
         ),
     ] = None,
@@ -100,7 +101,7 @@ def train_command(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Of images: the network of all members, resnet18, resnet34, resnet10, timm:NAME or your own as "
+            help="For images, the network of all members: resnet18, resnet34, resnet10, timm:NAME or your own as "
             "package.module:callable (default: by the images).",
             rich_help_panel=COMMITTEE,
         ),
@@ -109,7 +110,7 @@ def train_command(
         bool,
         typer.Option(
             "--frozen",
-            help="Of images: keep the network, with the weights of --pretrained or your own --backbone, as it is; "
+            help="For images: keep the network, with the weights of --pretrained or your own --backbone, as it is; "
             "the members linear, linear_ce and gbdt read its embeddings, which are computed once.",
             rich_help_panel=COMMITTEE,
         ),
@@ -128,7 +129,9 @@ def train_command(
     lr: Annotated[
         float | None,
         typer.Option(
-            metavar="X", help="Of the first stage; later ones keep their ratio to it.", rich_help_panel=TRAINING
+            metavar="X",
+            help="Learning rate of the first stage; later ones keep their ratio to it.",
+            rich_help_panel=TRAINING,
         ),
     ] = None,
     ensemble: Annotated[
