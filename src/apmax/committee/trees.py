@@ -36,7 +36,7 @@ MOST_FOREST_ROWS = 16_384
 _BLOCK_TREES, _BLOCK_SEED = 10, 10_000
 # Rows of a sparse matrix that are made dense at a time.
 _DENSE_ROWS = 4096
-# Rows whose leaves are found in about the time that it takes to make a tree.
+# For so many rows, finding the leaves takes about as long as making the tree.
 _SMALL_CALL = 128
 # Arrays of a file with their types; in memory they are smaller.
 _NODE_FIELDS = {

@@ -101,7 +101,7 @@ def collect_report(
         targets=targets,
         learning=tuple(learning),
         facts=tuple(facts),
-        # Those of an earlier report are among them.
+        # A report that is written again has the lines about duplicates among its warnings already.
         warnings=tuple(dict.fromkeys([*warnings, *_duplicate_warnings(model, ordered)])),
         configuration=configuration,
         versions=software_versions(),

@@ -282,7 +282,7 @@ def _finish(
     names, rows, report = model.targets.names, prepared.rows, RowReport()
     blended, own = _cross_fitted_scores(len(rows.labels), targets, committees)
     leaderboards = {name: committee.leaderboard for name, committee in zip(names, committees, strict=True)}
-    # Of several targets one can have a split of its own.
+    # Where there are several targets, one of them can have a split of its own.
     part = HELD_OUT if all(each.part == HELD_OUT for each in leaderboards.values()) else CROSS_FITTED
     scored = [score_labelled_rows(part, rows, blended, own)]
     valid = evaluate_targets(blended, rows.labels, names, rows.sample_weight)
@@ -422,7 +422,7 @@ def _check_same_job(folder: Path, before: _Started, job: CommitteeJob, fingerpri
         if old != new:
             raise ValueError(f"{name} was {old} in {folder} and is {new} now: resume with the same")
     earlier = before.fingerprint.split()
-    # Of another number where an earlier version compared less: anything may differ.
+    # An earlier version may have stored fewer digests: which part differs is then not known.
     same_parts = len(earlier) == len(fingerprint)
     others = [
         f"other {name}"
