@@ -26,8 +26,9 @@ from apmax.committee import (
     fit_committee,
 )
 from apmax.committee.crossfit import make_folds, number_of_folds, stopping_split
-from apmax.committee.members import Cost, EstimatorMember, FoldData
+from apmax.committee.members import Cost, FoldData
 from apmax.committee.storage import load_committee, load_results, save_committee, save_result
+from apmax.committee.table_members import EstimatorMember
 from apmax.committee.trees import STOPPING_RULES, Forest, fit_boosting, fit_forest, running_average_precision
 from apmax.data.archives import npz_content
 from apmax.folders import FolderError, read_manifest, write_manifest

@@ -32,8 +32,9 @@ from apmax.committee import (
     tasks,
 )
 from apmax.committee.crossfit import make_folds, number_of_folds
-from apmax.committee.members import Cost, LinearMember, Member, NetworkMember, SeedAverage
+from apmax.committee.members import Cost, Member, NetworkMember, SeedAverage
 from apmax.committee.storage import load_committee, load_results, save_committee, save_result
+from apmax.committee.table_members import LinearMember
 from apmax.committee.tasks import FINAL, FoldRows
 from apmax.data.archives import npz_content
 from apmax.folders import FolderError

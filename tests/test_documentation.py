@@ -26,7 +26,23 @@ def name_of(page: Path) -> str:
 
 
 def blocks(page: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [code for code, _ in blocks_with_output(page)]
+
+
+def blocks_with_output(page: Path) -> list[tuple[str, str]]:
+    """Return every block of Python and the block of text right after it, which is what it prints; "" for none."""
+    pattern = r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?"
+    return re.findall(pattern, page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?(?:e[-+]\d+)?")
+
+
+def same_output(printed: str, shown: str) -> bool:
+    """Return whether texts agree, numbers up to what other versions of the libraries may change."""
+    words = [NUMBER.sub("#", text).split() for text in (printed, shown)]
+    values = [[float(each.replace("−", "-")) for each in NUMBER.findall(text)] for text in (printed, shown)]
+    return words[0] == words[1] and values[0] == pytest.approx(values[1], rel=0.02, abs=0.01)
 
 
 def pages_with_code() -> list[Any]:
@@ -41,11 +57,22 @@ def pages_with_code() -> list[Any]:
 
 @pytest.mark.parametrize("page", pages_with_code())
 @pytest.mark.filterwarnings("ignore:.*(LeafSpec|does not have many workers|logging interval):")
-def test_python_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_of_the_page_runs_and_prints_what_it_shows(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": page.stem}
-    for block in blocks(page):
-        exec(compile(block, page.name, "exec"), names)
+    for code, shown in blocks_with_output(page):
+        capsys.readouterr()
+        exec(compile(code, page.name, "exec"), names)
+        assert not shown or same_output(capsys.readouterr().out, shown)
+
+
+@pytest.mark.parametrize(
+    ("printed", "same"), [("AP 0.231, won 3", True), ("AP 0.30, won 3", False), ("AUC 0.23, won 3", False)]
+)
+def test_other_output_is_found(printed: str, same: bool) -> None:
+    assert same_output(printed, "AP 0.230, won 3") == same
 
 
 def headings(page: Path) -> set[str]:

@@ -20,7 +20,7 @@ _Array = NDArray[np.float64]
 FEWEST_POSITIVES = 20
 """Below this number of positives `BASE_BLEND` is taken without comparing it with other methods."""
 BASE_BLEND = "logistic"
-"""The method that others must beat: on development tables it ranked new rows best, by most with few positives."""
+"""The method that others must beat: on development tables it ranked new rows best, most clearly with few positives."""
 _ROUNDS, _PATIENCE = 100, 20
 _FOLDS, _RESAMPLES = 5, 200
 _PULL = 0.05

@@ -75,7 +75,11 @@ class JobOptions:
     ] = None
     positive: Annotated[
         str | None,
-        typer.Option(metavar="VALUE", help="The value that is positive, if the two do not tell.", rich_help_panel=DATA),
+        typer.Option(
+            metavar="VALUE",
+            help="The value of the positives, where it is not clear as in 0/1 or no/yes.",
+            rich_help_panel=DATA,
+        ),
     ] = None
     column: Annotated[
         list[str] | None,
@@ -196,7 +200,8 @@ class JobOptions:
         ),
     ] = None
     share: Annotated[
-        float | None, typer.Option(metavar="X", help="Share of DATA (0.2).", rich_help_panel=SPLITTING)
+        float | None,
+        typer.Option(metavar="X", help="Share of DATA that is held out for choices (0.2).", rich_help_panel=SPLITTING),
     ] = None
     model: Annotated[
         str | None,
@@ -212,13 +217,13 @@ class JobOptions:
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The last stage's, after one of cross-entropy: ap+ce (default), ap, focal, … ; or ce alone. "
-            "`apmax methods` lists them.",
+            help="Loss of the last stage, which follows one of cross-entropy: ap+ce (default), ap, focal, …; or ce "
+            "alone. `apmax methods` lists them.",
             rich_help_panel=TRAINING,
         ),
     ] = None
     epochs: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Of the last stage.", rich_help_panel=TRAINING)
+        int | None, typer.Option(min=1, metavar="N", help="Epochs of the last stage.", rich_help_panel=TRAINING)
     ] = None
     batch_size: Annotated[
         int | None, typer.Option(min=2, metavar="N", help="Rows per step.", rich_help_panel=TRAINING)

@@ -68,26 +68,32 @@ def decide_command(
     ] = None,
     guarantee: Annotated[
         bool,
-        typer.Option("--guarantee", help="With --precision or --recall: not the estimate, its bound must reach it."),
+        typer.Option(
+            "--guarantee", help="With --precision or --recall: the bound must reach it, not the estimate alone."
+        ),
     ] = False,
     confidence: Annotated[float, typer.Option(metavar="C", help="Confidence of the bounds.")] = 0.95,
     prevalence: Annotated[
         float | None,
-        typer.Option(metavar="X", help="Share of positives, if it is another one there.", rich_help_panel=_USE),
+        typer.Option(
+            metavar="X",
+            help="Share of positives there, if it differs from that of the held-out rows.",
+            rich_help_panel=_USE,
+        ),
     ] = None,
     rows: Annotated[
         int | None,
         typer.Option(
             min=1,
             metavar="N",
-            help="Number of rows that are looked at, a day say; --top and --budget are of these.",
+            help="Number of rows to choose from, such as those of a day; --top and --budget count among them.",
             rich_help_panel=_USE,
         ),
     ] = None,
     target: Annotated[str | None, typer.Option(metavar="NAME", help="Which of several targets.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Choose the score from which on rows are taken, and store it with the model: predict then adds a decision.
+    """Choose the lowest score of a row that is taken, and store it with the model: predict then adds a decision.
 
     The threshold is chosen on rows that the model was not fitted to: the cross-fitted rows of a committee, the
     validation rows of a network. Test rows have no part in it; they show how well the choice holds.

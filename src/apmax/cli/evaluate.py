@@ -54,8 +54,8 @@ def evaluate_command(
 
     All have 95 % intervals; "no skill" is the AP of a random ranking.
 
-    With --against, two models on the same rows, and the difference of their AP with its interval: the difficulty of the
-    rows cancels, so that it tells more than the two intervals.
+    With --against two models are measured on the same rows, with the difference of their AP and its interval. That says
+    more than the two separate intervals, because the difficulty of the rows cancels.
     """
     from apmax import workflows
     from apmax.cli import _console

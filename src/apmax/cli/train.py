@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +20,9 @@ from apmax.cli._options import (
 )
 from apmax.cli.report import write_training_report
 from apmax.folders import check_free, is_first_process, started_processes
+
+if TYPE_CHECKING:
+    from apmax.workflows import CommitteeJob, JobPlan
 
 EXAMPLES = """[bold]Examples[/]
 
@@ -66,7 +69,8 @@ def train_command(
         typer.Option(metavar="DIR", help="Folder for the model and everything about it.", rich_help_panel=DATA),
     ],
     test: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Scored once, after the choice.", rich_help_panel=DATA)
+        str | None,
+        typer.Option(metavar="FILE", help="Test rows: scored once, after all choices.", rich_help_panel=DATA),
     ] = None,
     test_share: Annotated[
         float | None,
@@ -78,8 +82,8 @@ def train_command(
         str | None,
         typer.Option(
             metavar="quick|standard|best",
-            help="Of a committee: quick is gradient boosting (of images the network) alone; standard, all members on "
-            "up to 5 folds (default; images: 4 or 3); best, on up to 10 folds (images: 5) with more trees and seeds.",
+            help="quick: gradient boosting (images: the network) alone. standard (default): all members on up to 5 "
+            "folds (images: 4 or 3). best: up to 10 folds (images: 5), with more trees and seeds.",
             rich_help_panel=COMMITTEE,
         ),
     ] = None,
@@ -88,8 +92,8 @@ def train_command(
         typer.Option(
             metavar="NAME",
             help="Only these members: gbdt, forest, trees; of tables also linear, mlp, linear_ce, mlp_ce, mlp_mined; "
-            "of molecules gine, gine_ce, gine_mined; of images network, network_ce, head, network_mined. Mined ones "
-            "are part of best alone. May be repeated.",
+            "of molecules gine, gine_ce, gine_mined; of images network, network_ce, head, network_mined. Without names "
+            "the _mined ones are fitted with --effort best only. May be repeated.",
             rich_help_panel=COMMITTEE,
         ),
     ] = None,
@@ -97,7 +101,7 @@ def train_command(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Of images: the network of all members, resnet18, resnet34, resnet10, timm:NAME or your own as "
+            help="For images, the network of all members: resnet18, resnet34, resnet10, timm:NAME or your own as "
             "package.module:callable (default: by the images).",
             rich_help_panel=COMMITTEE,
         ),
@@ -106,7 +110,7 @@ def train_command(
         bool,
         typer.Option(
             "--frozen",
-            help="Of images: keep the network, with the weights of --pretrained or your own --backbone, as it is; "
+            help="For images: keep the network, with the weights of --pretrained or your own --backbone, as it is; "
             "the members linear, linear_ce and gbdt read its embeddings, which are computed once.",
             rich_help_panel=COMMITTEE,
         ),
@@ -125,7 +129,9 @@ def train_command(
     lr: Annotated[
         float | None,
         typer.Option(
-            metavar="X", help="Of the first stage; later ones keep their ratio to it.", rich_help_panel=TRAINING
+            metavar="X",
+            help="Learning rate of the first stage; later ones keep their ratio to it.",
+            rich_help_panel=TRAINING,
         ),
     ] = None,
     ensemble: Annotated[
@@ -152,8 +158,8 @@ def train_command(
     """Learn to rank a table, molecules or images.
 
     A committee of different models is trained by default: their cross-fitted scores weigh them, and a leaderboard
-    shows what each is worth. --model, --loss, --epochs, --set, --ensemble, --valid and --head ask for one network;
-    validation AP chooses its epoch. The types of columns are inferred, and the folder keeps everything
+    shows what each is worth. Options of one network, such as --model, --loss and --epochs, ask for it instead of a
+    committee; validation AP chooses its epoch. The types of columns are inferred, and the folder keeps everything
     that is needed to continue the training, to score new rows and to repeat it.
     """
     if not resume and is_first_process() and started_processes() == 1:
@@ -193,14 +199,15 @@ def train_command(
     if not quiet:
         if page is not None:
             console.print(f"Report: {page}", soft_wrap=True)
-        targets = plan.data.targets
-        sorting = f"--by {shlex.quote(targets[0])} --sort" if len(targets) > 1 else "--sort"
-        network = plan.own_network
-        own = "" if network is None else f" --model {network}"
-        console.print(
-            f"To rank new rows: apmax predict {shlex.quote(str(out))} DATA{own} {sorting} --out ranked.csv",
-            soft_wrap=True,
-        )
+        console.print(f"To rank new rows: {_predict_command(plan, out)}", soft_wrap=True)
+
+
+def _predict_command(plan: CommitteeJob | JobPlan, out: Path) -> str:
+    """Return the command that ranks new rows by the model in a folder."""
+    targets = plan.data.targets
+    sorting = f"--by {shlex.quote(targets[0])} --sort" if len(targets) > 1 else "--sort"
+    own = "" if plan.own_network is None else f" --model {plan.own_network}"
+    return f"apmax predict {shlex.quote(str(out))} DATA{own} {sorting} --out ranked.csv"
 
 
 def _add_committee(job: dict[str, Any], given: dict[str, Any], source: str) -> None:

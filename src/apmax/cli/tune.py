@@ -41,13 +41,17 @@ def tune_command(
     ],
     trials: Annotated[
         int,
-        typer.Option(min=1, metavar="N", help="In all, those of resumed searches included.", rich_help_panel=SEARCH),
+        typer.Option(
+            min=1, metavar="N", help="Number of trials, those of resumed searches included.", rich_help_panel=SEARCH
+        ),
     ] = 30,
     timeout: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", help="Begin no trial after this time.", rich_help_panel=SEARCH),
     ] = None,
-    processes: Annotated[int, typer.Option(min=1, metavar="N", help="At a time.", rich_help_panel=SEARCH)] = 1,
+    processes: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Processes that search at a time.", rich_help_panel=SEARCH)
+    ] = 1,
     space: Annotated[
         list[str] | None,
         typer.Option(

@@ -398,25 +398,14 @@ def _join(
     seed: int,
 ) -> Committee:
     """Return the committee of all results: aligned, blended, calibrated."""
-    fold_models, scores = [], np.full((len(rows.labels), len(members)), np.nan)
-    location, scale = dict.fromkeys(members, 0.0), dict.fromkeys(members, 1.0)
-    for number, (_, held_out) in enumerate(split):
-        if not len(held_out):
-            continue
-        results = {name: done[number, name] for name in members}
-        share = rows.sample_weight[held_out] / rows.sample_weight[held_out].sum()
-        location = {name: float(share @ result.scores) for name, result in results.items()}
-        spread = {name: _deviation(result.scores, location[name], share) for name, result in results.items()}
-        scale = {name: deviation or 1.0 for name, deviation in spread.items()}
-        models = {name: result.model for name, result in results.items()}
-        fold_models.append(FoldModels(parts[number].encoding, models, location, scale))
-        for place, (name, result) in enumerate(results.items()):
-            # The blend would take rounding errors about 0 for scores.
-            scores[held_out, place] = (result.scores - location[name]) / scale[name] if spread[name] else 0.0
+    fold_models, scores = _align(rows, members, split, parts, done)
     notes: tuple[str, ...] = ()
     if final_encoding is not None:
         models = {name: done[FINAL, name].model for name in members}
-        fold_models = [FoldModels(final_encoding, models, location, scale)]
+        # Where nothing was held out the scores stay as they are.
+        unaligned = FoldModels(final_encoding, models, dict.fromkeys(members, 0.0), dict.fromkeys(members, 1.0))
+        last = fold_models[-1] if fold_models else unaligned
+        fold_models = [dataclasses.replace(unaligned, location=last.location, scale=last.scale)]
         notes = (_REFIT_NOTE,)
     part = CROSS_FITTED if sum(len(held_out) > 0 for _, held_out in split) > 1 else HELD_OUT
     scored = ~np.isnan(scores).any(1)
@@ -438,6 +427,32 @@ def _join(
         part=part,
     )
     return Committee(dict(members), fold_models, blend, calibration, leaderboard, scores)
+
+
+def _align(
+    rows: TrainingRows,
+    members: Mapping[str, Member],
+    split: Sequence[_Fold],
+    parts: Mapping[int, FoldRows],
+    done: Mapping[tuple[int, str], FitResult],
+) -> tuple[list[FoldModels], _Array]:
+    """Return the models of the folds with their alignment, and the aligned scores of held-out rows; NaN for others."""
+    fold_models: list[FoldModels] = []
+    scores = np.full((len(rows.labels), len(members)), np.nan)
+    for number, (_, held_out) in enumerate(split):
+        if not len(held_out):
+            continue
+        results = {name: done[number, name] for name in members}
+        share = rows.sample_weight[held_out] / rows.sample_weight[held_out].sum()
+        location = {name: float(share @ result.scores) for name, result in results.items()}
+        spread = {name: _deviation(result.scores, location[name], share) for name, result in results.items()}
+        scale = {name: deviation or 1.0 for name, deviation in spread.items()}
+        models = {name: result.model for name, result in results.items()}
+        fold_models.append(FoldModels(parts[number].encoding, models, location, scale))
+        for place, (name, result) in enumerate(results.items()):
+            # Constant scores become exactly 0: the blend would take their rounding errors for differences.
+            scores[held_out, place] = (result.scores - location[name]) / scale[name] if spread[name] else 0.0
+    return fold_models, scores
 
 
 def _deviation(scores: _Array, mean: float, share: _Array) -> float:

@@ -143,7 +143,7 @@ class _ImageNetwork(NetworkDesign):
         return dataset.subset(range(len(dataset)), augment=self.training.augment, seed=seed)
 
     def batch_size(self, rows: ImageDataset) -> int:
-        # With it come the readers of images, and pyarrow, which tables as arrays do not need.
+        # Imported here, because it brings the readers of images and pyarrow, which tables as arrays do not need.
         from apmax.data.images import images_at_a_time
 
         return images_at_a_time(rows.store.shape[0])

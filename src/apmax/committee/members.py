@@ -1,80 +1,36 @@
-"""Members of a committee: the table of models that it may hold, and how each is fitted, scored and saved."""
+"""Members of a committee: the table of models that it may hold, with their cost and what an effort makes of them."""
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from apmax import validation
 from apmax.committee.features import Matrix
 from apmax.committee.fold_data import FittedMember, FoldData
 from apmax.committee.image_networks import NO_SECONDS, ImageTraining, SecondsPerRow
-from apmax.committee.linear import fit_columns
 from apmax.committee.network_members import GRAPH_NETWORK, NetworkMember, fit_head, fit_network_member
-from apmax.committee.trees import MOST_FOREST_ROWS, Boosting, Forest, fit_boosting, fit_forest
+from apmax.committee.table_members import (
+    USUAL_TREES,
+    LinearMember,
+    OneHotForest,
+    fit_forest_member,
+    fit_gbdt_member,
+    fit_linear_member,
+    fit_own_member,
+)
+from apmax.committee.trees import MOST_FOREST_ROWS, Boosting
 from apmax.data.archives import npz_content, read_npz
-from apmax.models.tables import OneHot
 from apmax.train import MINED_STAGE
 
 _Array = NDArray[np.float64]
-_LEAST_PROBABILITY = 1e-9
-_TREES = 100
-
-
-@dataclass(frozen=True)
-class LinearMember:
-    """A weighted sum of the encoded columns, categories written out as zeros and ones."""
-
-    sizes: tuple[int, ...]
-    weight: _Array
-    intercept: float
-    rounds: ClassVar[tuple[int, ...]] = ()
-
-    def score(self, matrix: Matrix) -> _Array:
-        """Return the weighted sums."""
-        return one_hot(matrix, self.sizes).astype(np.float64) @ self.weight + self.intercept
-
-    def to_bytes(self) -> bytes:
-        """Return the weights as an .npz file."""
-        return npz_content(sizes=np.array(self.sizes), weight=self.weight, intercept=self.intercept)
-
-    @staticmethod
-    def from_bytes(content: bytes) -> LinearMember:
-        """Return the member that `to_bytes` wrote."""
-        arrays = read_npz(io.BytesIO(content), ("sizes", "weight", "intercept"))
-        sizes = tuple(int(size) for size in arrays["sizes"])
-        weight = arrays["weight"].astype(np.float64)
-        if weight.shape != (OneHot(sizes).width,):
-            raise ValueError(f"not a linear member: {len(weight)} weights for {OneHot(sizes).width} columns")
-        return LinearMember(sizes, weight, float(arrays["intercept"]))
-
-
-@dataclass(frozen=True)
-class EstimatorMember:
-    """A user's own scikit-learn estimator; it scores the rows in their original form and cannot be saved."""
-
-    estimator: Any
-    rounds: ClassVar[tuple[int, ...]] = ()
-
-    def score(self, rows: Any) -> _Array:
-        """Return decision values, or the log-odds of probabilities."""
-        if hasattr(self.estimator, "decision_function"):
-            return np.asarray(self.estimator.decision_function(rows), np.float64)
-        probability = np.clip(self.estimator.predict_proba(rows)[:, 1], _LEAST_PROBABILITY, 1 - _LEAST_PROBABILITY)
-        return np.asarray(np.log(probability / (1 - probability)), np.float64)
-
-    def to_bytes(self) -> bytes:
-        """Raise: how a foreign estimator is saved is not known."""
-        name = type(self.estimator).__name__
-        raise ValueError(f"members: {name} is an estimator of your own, and apmax cannot save it without pickle")
 
 
 EFFORTS = ("quick", "standard", "best")
@@ -148,67 +104,6 @@ class Member:
     least_effort: str = "standard"
 
 
-def one_hot(matrix: Matrix, sizes: Sequence[int]) -> Matrix:
-    """Return the matrix with every column of codes written out as zeros and ones.
-
-    >>> one_hot(np.array([[0.5, 1.0], [1.5, -1.0]], np.float32), [0, 2]).tolist()
-    [[0.5, 0.0, 1.0], [1.5, 0.0, 0.0]]
-    """
-    if not any(sizes):
-        return matrix
-    written_out: Matrix = OneHot(sizes)(torch.from_numpy(matrix)).numpy()
-    return written_out
-
-
-def _fit_gbdt(data: FoldData, *, parameters: Mapping[str, Any] | None = None, **options: Any) -> Boosting:
-    return fit_boosting(
-        data.matrix,
-        data.labels,
-        data.sample_weight,
-        sizes=data.sizes,
-        stopping=data.stopping,
-        seed=data.seed,
-        rounds=None if data.rounds is None else data.rounds[0],
-        parameters={"num_threads": data.threads, **(parameters or {})},
-        **options,
-    )
-
-
-@dataclass(frozen=True)
-class _OneHotForest:
-    """A forest on columns whose categories are written out."""
-
-    sizes: tuple[int, ...]
-    forest: Forest
-    rounds: ClassVar[tuple[int, ...]] = ()
-
-    def score(self, matrix: Matrix) -> _Array:
-        return self.forest.score(one_hot(matrix, self.sizes))
-
-    def to_bytes(self) -> bytes:
-        return npz_content(sizes=np.array(self.sizes), forest=np.frombuffer(self.forest.to_bytes(), np.uint8))
-
-    @staticmethod
-    def from_bytes(content: bytes) -> _OneHotForest:
-        arrays = read_npz(io.BytesIO(content), ("sizes", "forest"))
-        sizes = tuple(int(size) for size in arrays["sizes"])
-        forest = Forest.from_bytes(arrays["forest"].astype(np.uint8).tobytes())
-        if forest.features != OneHot(sizes).width:
-            raise ValueError(f"not a forest: it reads {forest.features} columns of {OneHot(sizes).width}")
-        return _OneHotForest(sizes, forest)
-
-
-def _fit_forest(data: FoldData, *, kind: str, trees: int = _TREES) -> FittedMember:
-    matrix = one_hot(data.matrix, data.sizes)
-    forest = fit_forest(matrix, data.labels, data.sample_weight, kind=kind, trees=trees, seed=data.seed)
-    return _OneHotForest(tuple(data.sizes), forest)
-
-
-def _fit_linear(data: FoldData, *, loss: str) -> FittedMember:
-    matrix = one_hot(data.matrix, data.sizes).astype(np.float64)
-    return LinearMember(tuple(data.sizes), *fit_columns(matrix, data.labels, data.sample_weight, loss=loss))
-
-
 @dataclass(frozen=True)
 class SeedAverage:
     """A member that was fitted several times with different seeds; its score is the mean."""
@@ -243,25 +138,6 @@ def _fit_seeds(data: FoldData, *, fit: Callable[[FoldData], FittedMember]) -> Fi
     return SeedAverage(tuple(fit(replace(data, seed=data.seed + 1000 * number)) for number in range(_BEST_SEEDS)))
 
 
-def _fit_own(data: FoldData, *, estimator: Any) -> FittedMember:
-    from sklearn.base import clone  # type: ignore[import-untyped]
-    from sklearn.utils.validation import has_fit_parameter  # type: ignore[import-untyped]
-
-    copy = clone(estimator)
-    if np.ptp(data.sample_weight) == 0:
-        copy.fit(data.rows, data.labels)
-    elif has_fit_parameter(copy, "sample_weight"):
-        copy.fit(data.rows, data.labels, sample_weight=data.sample_weight)
-    else:
-        raise ValueError(f"members: {type(copy).__name__} takes no sample_weight; leave it out or fit unweighted")
-    # Not before the fit: what an estimator of estimators has may depend on it.
-    if not any(hasattr(copy, method) for method in ("decision_function", "predict_proba")):
-        raise ValueError(
-            f"members: {type(copy).__name__} has neither decision_function nor predict_proba; give a classifier"
-        )
-    return EstimatorMember(copy)
-
-
 _COSTS = {
     "gbdt": Cost(0.2, 5e-6, 1.7e-6),
     "forest": Cost(0.3, 3e-4, 1e-5, MOST_FOREST_ROWS),
@@ -275,12 +151,12 @@ _COSTS = {
 _read_graph_network = partial(NetworkMember.from_bytes, design=GRAPH_NETWORK)
 
 MEMBERS: dict[str, Member] = {
-    "gbdt": Member(_fit_gbdt, Boosting.from_bytes, ".txt", _COSTS["gbdt"]),
-    "forest": Member(partial(_fit_forest, kind="forest"), _OneHotForest.from_bytes, ".npz", _COSTS["forest"]),
-    "trees": Member(partial(_fit_forest, kind="trees"), _OneHotForest.from_bytes, ".npz", _COSTS["trees"]),
-    "linear": Member(partial(_fit_linear, loss="ap"), LinearMember.from_bytes, ".npz", _COSTS["linear"]),
+    "gbdt": Member(fit_gbdt_member, Boosting.from_bytes, ".txt", _COSTS["gbdt"]),
+    "forest": Member(partial(fit_forest_member, kind="forest"), OneHotForest.from_bytes, ".npz", _COSTS["forest"]),
+    "trees": Member(partial(fit_forest_member, kind="trees"), OneHotForest.from_bytes, ".npz", _COSTS["trees"]),
+    "linear": Member(partial(fit_linear_member, loss="ap"), LinearMember.from_bytes, ".npz", _COSTS["linear"]),
     "mlp": Member(partial(fit_network_member, loss="ap"), NetworkMember.from_bytes, ".pt", _COSTS["mlp"], serial=True),
-    "linear_ce": Member(partial(_fit_linear, loss="ce"), LinearMember.from_bytes, ".npz", _COSTS["linear_ce"]),
+    "linear_ce": Member(partial(fit_linear_member, loss="ce"), LinearMember.from_bytes, ".npz", _COSTS["linear_ce"]),
     "mlp_ce": Member(
         partial(fit_network_member, loss="ce"),
         NetworkMember.from_bytes,
@@ -411,8 +287,8 @@ _BEST_SEEDS, _BEST_TREES = 3, 400
 def _at_best(name: str, member: Member) -> Member:
     """Return a member with more trees or, where chance decides, the mean of several seeds."""
     if name in ("forest", "trees"):
-        fit = partial(_fit_forest, kind=name, trees=_BEST_TREES)
-        return replace(member, fit=fit, cost=member.cost.times(_BEST_TREES / _TREES), effort="best")
+        fit = partial(fit_forest_member, kind=name, trees=_BEST_TREES)
+        return replace(member, fit=fit, cost=member.cost.times(_BEST_TREES / USUAL_TREES), effort="best")
     if name in ("linear", "linear_ce"):
         return replace(member, effort="best")
     assert member.read is not None
@@ -455,7 +331,7 @@ def find_members(
             name = validation.choice("members", entry, table)
             member = _at_best(name, table[name]) if effort == "best" else table[name]
         elif isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str):
-            name, member = entry[0], Member(partial(_fit_own, estimator=entry[1]), None, "", _OWN_COST, raw=True)
+            name, member = entry[0], Member(partial(fit_own_member, estimator=entry[1]), None, "", _OWN_COST, raw=True)
         else:
             raise TypeError(f"members must be names and pairs (name, estimator), got {entry!r}")
         if name in found:

@@ -137,7 +137,7 @@ class MoleculeNetwork(NetworkDesign):
 
     def build(self, architecture: Mapping[str, Any], prior: float | None) -> nn.Module:  # noqa: ARG002
         """Return a new network."""
-        # With it come the readers of molecules, and pyarrow, which tables as arrays do not need.
+        # Imported here, because it brings the readers of molecules and pyarrow, which tables as arrays do not need.
         from apmax.models.graphs import GRAPH_MODELS
 
         return GRAPH_MODELS["gine"](_GRAPH_WIDTH, 1)

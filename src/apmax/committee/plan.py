@@ -168,7 +168,7 @@ class _Size:
         """Return the estimated wall-clock time of a plan."""
         single = {name: self.member_seconds(name, effort, folds) for name in names}
         for owner in {self.table[name].beside for name in names} - {"", *names}:
-            # Its first stage is needed all the same, by the first of those that share it.
+            # An owner that is left out is not fitted, but its first stage is trained for those that share it.
             sharing = next(name for name in names if self.table[name].beside == owner)
             single[sharing] += self.member_seconds(owner, effort, folds)
         serial = {name: seconds for name, seconds in single.items() if self.table[name].serial}

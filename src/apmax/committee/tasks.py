@@ -261,6 +261,7 @@ def _run_in_threads(
     lock = threading.Lock()
     results = queue.SimpleQueue[FitResult | BaseException]()
     stopped = threading.Event()
+    # One chain for a fold: its members share their first stage.
     chains = [[task for task in serial if task.fold == fold] for fold in dict.fromkeys(task.fold for task in serial)]
     processes = min(serial_lanes(n_jobs, alone=not free), len(chains))
 
@@ -276,20 +277,7 @@ def _run_in_threads(
         if processes < 2:
             yield from map(fit, serial)
         else:
-            joblib = extras.load("joblib", "sklearn")
-            fixed = rounds or {}
-            # One call for a fold: its members share their first stage.
-            fits = (
-                [
-                    (task, members[task.name], *folds[task.fold].data(members[task.name], fixed.get(task.name), 1))
-                    for task in chain
-                ]
-                for chain in chains
-            )
-            for results_of_fold in joblib.Parallel(n_jobs=processes, return_as="generator_unordered")(
-                joblib.delayed(_fit_in_turn)(fit) for fit in fits
-            ):
-                yield from results_of_fold
+            yield from _fit_in_processes(chains, members, folds, processes, rounds or {})
         yield from take_free()
 
     def work(source: Callable[[], Iterator[FitResult]]) -> None:
@@ -318,6 +306,27 @@ def _run_in_threads(
             thread.join()
     finally:
         stopped.set()
+
+
+def _fit_in_processes(
+    chains: Sequence[Sequence[FitTask]],
+    members: Mapping[str, Member],
+    folds: Mapping[int, FoldRows],
+    processes: int,
+    rounds: Mapping[str, tuple[int, ...]],
+) -> Iterator[FitResult]:
+    """Yield the results of chains of tasks; a process fits a chain, whose members share their first stage."""
+    joblib = extras.load("joblib", "sklearn")
+    fits = (
+        [
+            (task, members[task.name], *folds[task.fold].data(members[task.name], rounds.get(task.name), 1))
+            for task in chain
+        ]
+        for chain in chains
+    )
+    parallel = joblib.Parallel(n_jobs=processes, return_as="generator_unordered")
+    for results in parallel(joblib.delayed(_fit_in_turn)(each) for each in fits):
+        yield from results
 
 
 def _next_result(results: queue.SimpleQueue[FitResult | BaseException]) -> FitResult | BaseException:

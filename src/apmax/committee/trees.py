@@ -21,8 +21,8 @@ from apmax.metrics import average_precision
 
 _Array = NDArray[np.float64]
 _MOST_ROUNDS, _PATIENCE = 1000, 50
-# With few positives held-out rows stop too early; this many rounds rank better ("Evidence" in
-# docs/explanation/committee.md).
+# With few positives held-out rows stop too early; this many rounds rank better ("Choices for tables" in
+# docs/results/committees.md).
 _LEAST_ROUNDS = 100
 _LEARNING_RATE = 0.1
 _SMOOTHED_ROUNDS = 21
@@ -36,7 +36,7 @@ MOST_FOREST_ROWS = 16_384
 _BLOCK_TREES, _BLOCK_SEED = 10, 10_000
 # Rows of a sparse matrix that are made dense at a time.
 _DENSE_ROWS = 4096
-# Rows whose leaves are found in about the time that it takes to make a tree.
+# For so many rows, finding the leaves takes about as long as making the tree.
 _SMALL_CALL = 128
 # Arrays of a file with their types; in memory they are smaller.
 _NODE_FIELDS = {

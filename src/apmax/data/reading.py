@@ -243,7 +243,7 @@ class TableFile(RowSource):
         if pa.types.is_nested(kind):
             return str(kind)
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-            # Some writers store text as bytes: whether it is text, the values tell.
+            # Some writers store text as bytes: only the values show whether they are text.
             try:
                 for chunk in self.chunks([name]):
                     chunk.column(name).cast(pa.binary()).cast(pa.string())

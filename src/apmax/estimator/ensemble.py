@@ -85,7 +85,7 @@ class APEnsembleClassifier(RankingClassifier):
             validation.whole("cv", self.cv, 2)
         members, n_jobs = find_members(self.members), effective_n_jobs(self.n_jobs)
         self._mixed = _has_mixed_columns(X)
-        # A frame is converted once where nobody needs the frame itself.
+        # A data frame is converted once, unless an estimator of the user's needs the frame itself.
         self._reads_frame = _is_frame(X) and any(member.raw for member in members.values())
         frame = X
         if self._mixed:

@@ -241,7 +241,7 @@ class APLoss(Loss):
             scores = scores.sigmoid()
         classes = torch.stack([batch.positive, batch.negative]).detach()
         if batch.weighted:
-            # The others' part of a sum is left when that of a heavy anchor itself is subtracted.
+            # The share of a heavy anchor is subtracted from its sums; in float32 little of the others' would remain.
             scores, classes = scores.double(), classes.double()
         surrogate = surrogates.SURROGATES[self.surrogate]
         pairs = kernel.pair_kernel(scores, scores.gather(-1, where), classes, surrogate, self.margin)

@@ -61,7 +61,7 @@ class SmoothAPLoss(Loss):
         scores = torch.atleast_2d(batch.scores.sigmoid() if self.sigmoid else batch.scores)
         positive, negative = torch.atleast_2d(batch.positive, batch.negative)
         if batch.weighted:
-            # The others' part of a sum is left when that of a heavy positive itself is subtracted.
+            # The share of a heavy positive is subtracted from its sums; in float32 little of the others' would remain.
             scores, positive, negative = scores.double(), positive.double(), negative.double()
         task, column = (positive > 0).nonzero(as_tuple=True)
         own_score, own_weight = scores[task, column], positive[task, column]

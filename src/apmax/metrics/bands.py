@@ -58,7 +58,7 @@ def precision_band(
     0 do not count.
     """
     if sample_weight is not None:
-        # Drawn again and again, rows that count nothing would leave resamples without a positive.
+        # Resamples that draw only rows of weight 0 would have no positive.
         counted = sample_weight > 0
         scores, labels, sample_weight = scores[counted], labels[counted], sample_weight[counted]
     positive = labels == 1

@@ -394,7 +394,7 @@ def _resampling_variance(slope: Tensor, group: Ranked) -> float:
     if rows < 2 or not bool(slope.any()):
         return 0.0
     weight = torch.ones_like(slope) if group.weight is None else group.weight
-    # Relative to the largest: squares of very small and very large ones are not finite or 0.
+    # Relative to the largest: squares of very large values would be infinite, of very small ones 0.
     unit = float(weight.max()) * float(slope.abs().max())
     weight, slope = weight / weight.max(), slope / slope.abs().max()
     square = torch.maximum((weight * slope).square().mean(), weight.square().mean() * slope.square().mean())

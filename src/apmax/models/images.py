@@ -21,7 +21,7 @@ SMALL_STEM_SIZE = 32
 NARROW_SIZE = 64
 """Largest images for which a narrow network is the default."""
 FEW_POSITIVES = 100
-"""Number of positives below which several short networks are the default for small images."""
+"""Number of positives below which short, annealed trainings of a ResNet-10 are the default for small images."""
 _MANY_POSITIVES = 500
 
 

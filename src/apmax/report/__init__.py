@@ -1,6 +1,6 @@
 """Reports: one self-contained HTML page on a model's ranking, and its content as JSON."""
 
-from apmax.report.collect import collect_report, learning_curves, read_learning_curves
+from apmax.report.collect import collect_report
 from apmax.report.content import (
     REPORT_FILE,
     REPORT_PAGE,
@@ -27,6 +27,7 @@ from apmax.report.folder import (
     store_report,
 )
 from apmax.report.importance import permutation_importance
+from apmax.report.learning import learning_curves, read_learning_curves
 from apmax.report.page import render_report, write_report
 from apmax.report.rankings import headline, score_part, subgroup_table
 

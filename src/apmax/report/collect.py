@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from apmax import extras
 from apmax.committee import Leaderboard
@@ -23,36 +19,28 @@ from apmax.data.reading import list_names
 from apmax.metrics import paired_difference
 from apmax.report.content import (
     Contender,
-    Example,
-    ExampleTable,
+    ImportanceTable,
     LearningCurve,
     ReportData,
+    ScoredPart,
     SubgroupTable,
     TargetReport,
 )
 from apmax.report.curves import PIXEL_COLUMNS
+from apmax.report.examples import example_tables
 from apmax.report.importance import permutation_importance
-from apmax.report.pictures import atom_effects, draw_molecule, draw_thumbnail
 from apmax.report.rankings import MOST_SUBGROUPS, headline, score_part, subgroup_table
-from apmax.train import Record
-from apmax.train.records import parse_records
 from apmax.workflows import SavedModel, ScoredRows
 from apmax.workflows.saved_model import SavedCommittee
 from apmax.workflows.scored_rows import SELECTION_PARTS, unequal_weights
 
 MOST_TARGETS = 12
-TOP_EXAMPLES, MISSED_EXAMPLES = 24, 12
-MOST_CELLS, LONGEST_CELL = 8, 60
 SHARE_OF_DUPLICATES = 0.01
 PACKAGES = ("apmax", "torch", "numpy", "pyarrow", "lightgbm", "scikit-learn", "rdkit", "pillow")
 _INTERVAL_NOTE = "The intervals are of the rows; they do not contain the randomness of training."
 _BLEND_NOTE = (
     f"The weights of the blend were fitted to the same rows, which favours it a little. {_INTERVAL_NOTE} "
     "Members of weight 0 are grey in the chart."
-)
-_ATOMS_NOTE = (
-    "An atom is blue where the score falls when it is masked (replaced by an atom without element), orange where it "
-    "rises; each molecule has its own scale."
 )
 
 
@@ -113,7 +101,7 @@ def collect_report(
         targets=targets,
         learning=tuple(learning),
         facts=tuple(facts),
-        # Those of an earlier report are among them.
+        # A report that is written again has the lines about duplicates among its warnings already.
         warnings=tuple(dict.fromkeys([*warnings, *_duplicate_warnings(model, ordered)])),
         configuration=configuration,
         versions=software_versions(),
@@ -162,8 +150,41 @@ def _report_target(
 ) -> TargetReport:
     leaderboard = model.committees[number].leaderboard if isinstance(model, SavedCommittee) else None
     target = model.targets.each[number]
-    curve = model.calibration[number] if model.calibration else None
     own = [_one_target(part, number) for part in scored]
+    rivals = [(name, _one_target(part, number)) for name, parts in others.items() for part in parts]
+    parts = _target_parts(model, number, own, rivals, columns=columns)
+    verdict = [headline(parts[0])]
+    verdict += [_comparison(name, part, rival) for name, rival in rivals for part in own if _same_rows(part, rival)]
+    if leaderboard is not None:
+        verdict += [f"On {leaderboard.part} rows, {each.sentence}." for each in leaderboard.verdicts]
+    examples = next((part for part in own if part.table is not None), None)
+    reader = model if examples is None else readers.get(examples.part, model)
+    importance = None if examples is None else _importance(reader, examples, number)
+    first = [] if importance is None else [item.column for item in importance.each]
+    return TargetReport(
+        name=target.name,
+        positive=str(target.positive),
+        verdict=tuple(verdict),
+        parts=parts,
+        leaderboard=_contenders(leaderboard),
+        leaderboard_title="" if leaderboard is None else f"Members of the committee, by {leaderboard.part} AP",
+        leaderboard_note=_leaderboard_note(leaderboard),
+        importance=importance,
+        examples=() if examples is None else example_tables(reader, examples, number, first),
+        subgroups=tuple(_subgroups(model, name, part) for name in by if (part := _first_with(name, own)) is not None),
+    )
+
+
+def _target_parts(
+    model: SavedModel,
+    number: int,
+    own: Sequence[ScoredRows],
+    rivals: Sequence[tuple[str, ScoredRows]],
+    *,
+    columns: int,
+) -> tuple[ScoredPart, ...]:
+    """Return the curves of a target: those of the model, then those of the models that it is compared with."""
+    curve = model.calibration[number] if model.calibration else None
     parts = [
         score_part(
             part.part,
@@ -176,41 +197,24 @@ def _report_target(
         )
         for part in own
     ]
-    verdict = [headline(parts[0])]
-    for name, rivals in others.items():
-        for rival in (_one_target(part, number) for part in rivals):
-            parts.append(
-                score_part(
-                    f"{rival.part}, {name}", rival.scores, rival.labels, rival.sample_weight, columns=columns // 2
-                )
-            )
-            verdict += [_comparison(name, part, rival) for part in own if _same_rows(part, rival)]
-    if leaderboard is not None:
-        verdict += [f"On {leaderboard.part} rows, {each.sentence}." for each in leaderboard.verdicts]
-    examples = next((part for part in own if part.table is not None), None)
-    reader = model if examples is None else readers.get(examples.part, model)
-    importance = None
-    if examples is not None and model.job.data.kind == "table":
-        importance = permutation_importance(
-            lambda table: reader.score_table(table).reshape(table.num_rows, -1)[:, number],
-            examples.table,
-            examples.labels,
-            reader.encoder.names,
-            part=examples.part,
-            sample_weight=examples.sample_weight,
-        )
-    first = [] if importance is None else [item.column for item in importance.each]
-    return TargetReport(
-        name=target.name,
-        positive=str(target.positive),
-        verdict=tuple(verdict),
-        parts=tuple(parts),
-        leaderboard=_contenders(leaderboard),
-        leaderboard_title="" if leaderboard is None else f"Members of the committee, by {leaderboard.part} AP",
-        leaderboard_note=_leaderboard_note(leaderboard),
-        importance=importance,
-        examples=() if examples is None else _example_tables(reader, examples, number, first),
-        subgroups=tuple(_subgroups(model, name, part) for name in by if (part := _first_with(name, own)) is not None),
+    parts += [
+        score_part(f"{rival.part}, {name}", rival.scores, rival.labels, rival.sample_weight, columns=columns // 2)
+        for name, rival in rivals
+    ]
+    return tuple(parts)
+
+
+def _importance(reader: SavedModel, part: ScoredRows, number: int) -> ImportanceTable | None:
+    """Return what the columns of a table are worth to a target; None for other kinds of data."""
+    if reader.job.data.kind != "table":
+        return None
+    return permutation_importance(
+        lambda table: reader.score_table(table).reshape(table.num_rows, -1)[:, number],
+        part.table,
+        part.labels,
+        reader.encoder.names,
+        part=part.part,
+        sample_weight=part.sample_weight,
     )
 
 
@@ -264,71 +268,6 @@ def _subgroups(model: SavedModel, name: str, part: ScoredRows) -> SubgroupTable:
     return subgroup_table(name, values, part.part, part.scores, part.labels, part.sample_weight)
 
 
-def _example_tables(model: SavedModel, part: ScoredRows, number: int, first: Sequence[str]) -> tuple[ExampleTable, ...]:
-    """Return the best-ranked rows, and the positives of the lowest scores that a perfect ranking has higher."""
-    order = np.argsort(-part.scores, kind="stable")
-    places = np.empty(len(order), np.int64)
-    places[order] = np.arange(len(order))
-    positives = np.flatnonzero(part.labels == 1)
-    missed = positives[places[positives] >= len(positives)]
-    missed = missed[np.argsort(-places[missed])][:MISSED_EXAMPLES]
-    tables = []
-    for title, rows in (("Top-ranked rows", order[:TOP_EXAMPLES]), ("Worst-missed positives", missed)):
-        if not len(rows):
-            continue
-        table = part.table.take(rows)
-        columns = _shown_columns(model, table, first)
-        cells = [_cell_texts(model, table, name) for name in columns]
-        pictures, note = _draw_rows(model, table, number)
-        examples = [
-            Example(
-                rank=int(places[row]) + 1,
-                score=float(part.scores[row]),
-                positive=bool(part.labels[row] == 1),
-                cells=(str(int(part.rows[row])), *(cell[k] for cell in cells)),
-                picture=pictures[k] if pictures else "",
-            )
-            for k, row in enumerate(rows)
-        ]
-        tables.append(ExampleTable(title, part.part, ("row", *columns), tuple(examples), note))
-    return tuple(tables)
-
-
-def _shown_columns(model: SavedModel, table: Any, first: Sequence[str]) -> list[str]:
-    """Return the columns of example rows: those that drive the ranking or are read, then those that identify a row."""
-    read = [name for name in (first or model.encoder.names) if name in table.column_names]
-    known = {*read, *model.encoder.names, *model.targets.names}
-    rest = [name for name in table.column_names if name not in known]
-    return [*rest[:2], *read[: MOST_CELLS - min(2, len(rest))]] if first else [*read, *rest[:3]]
-
-
-def _cell_texts(model: SavedModel, table: Any, column: str) -> list[str]:
-    """Return the texts of a column as they are shown: of the path of an image the end, of other texts the beginning."""
-    texts = parsing.cells(table.column(column))
-    if model.job.data.kind == "images" and column in model.encoder.names:
-        return ["/".join(Path(text).parts[-2:])[-LONGEST_CELL:] for text in texts]
-    return [text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "…" for text in texts]
-
-
-def _draw_rows(model: SavedModel, table: Any, number: int) -> tuple[list[str], str]:
-    """Return a picture of each row and how to read it; none of rows of numbers."""
-    kind = model.job.data.kind
-    if kind == "molecules":
-        column = model.encoder.names[0]
-        smiles = parsing.cells(table.column(column))
-        pa = extras.load("pyarrow", "tables")
-
-        def score(texts: list[str]) -> npt.NDArray[Any]:
-            return model.score_table(pa.table({column: texts})).reshape(len(texts), -1)[:, number]
-
-        effects = atom_effects(smiles, score)
-        return [draw_molecule(text, own) for text, own in zip(smiles, effects, strict=True)], _ATOMS_NOTE
-    if kind == "images":
-        encoder: Any = model.encoder
-        return [draw_thumbnail(file, fit=encoder.fit) for file in encoder.paths.files(table)], ""
-    return [], ""
-
-
 def _duplicate_warnings(model: SavedModel, scored: Sequence[ScoredRows]) -> list[str]:
     """Return lines about rows of a table that repeat the features of another one."""
     names = list(model.encoder.names)
@@ -358,51 +297,6 @@ def _duplicate_warnings(model: SavedModel, scored: Sequence[ScoredRows]) -> list
 
 def _has(part: ScoredRows, names: Sequence[str]) -> bool:
     return bool(names) and set(names) <= set(part.table.column_names)
-
-
-def learning_curves(records: Sequence[Record], chosen: Sequence[Mapping[str, Any]] = ()) -> tuple[LearningCurve, ...]:
-    """Return the curves of a training, one for each model of an ensemble.
-
-    Args:
-        records: The trainer's records.
-        chosen: Stage (from 0) and epoch (from 1) of the chosen weights, one a model.
-    """
-    curves = []
-    members = sorted({record.member for record in records})
-    for member in members:
-        own = [record for record in records if record.member == member]
-        kept = chosen[member] if member < len(chosen) else {}
-        place = [(record.stage_number, record.epoch) for record in own]
-        at = (kept.get("stage"), kept.get("epoch"))
-        curves.append(
-            LearningCurve(
-                name="network" if len(members) == 1 else f"network {member + 1}",
-                stage=tuple(record.stage for record in own),
-                loss=tuple(float(record.loss) for record in own),
-                objective=tuple(-record.train.objective if record.train else math.nan for record in own),
-                valid_objective=tuple(-record.valid.objective if record.valid else math.nan for record in own),
-                ap=tuple(record.train.ap if record.train else math.nan for record in own),
-                valid_ap=tuple(record.valid.ap if record.valid else math.nan for record in own),
-                chosen=place.index(at) + 1 if at in place else 0,
-            )
-        )
-    return tuple(curves)
-
-
-def read_learning_curves(folder: str | os.PathLike[str]) -> tuple[LearningCurve, ...]:
-    """Return the curves of the training in a model's folder; none where there are no records."""
-    place = Path(folder)
-    models = sorted(place.glob("member-*"), key=lambda path: int(path.name.partition("-")[2])) or [place]
-    records: list[Record] = []
-    chosen: list[Mapping[str, Any]] = []
-    for number, model in enumerate(models):
-        file = model / "records.jsonl"
-        if not file.is_file():
-            return ()
-        records += [replace(record, member=number) for record in parse_records(file.read_text(encoding="utf-8"))]
-        run = json.loads((model / "run.json").read_text(encoding="utf-8"))
-        chosen.append(run.get("chosen") or {})
-    return learning_curves(records, chosen)
 
 
 def software_versions() -> dict[str, str]:

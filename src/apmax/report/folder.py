@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from apmax.data import RowSource
-from apmax.report.collect import collect_report, learning_curves, read_learning_curves
+from apmax.report.collect import collect_report
 from apmax.report.content import REPORT_FILE, REPORT_PAGE, ReportData, load_report, save_report
+from apmax.report.learning import learning_curves, read_learning_curves
 from apmax.report.page import write_report
 from apmax.workflows import JobResult, SavedModel, ScoredRows, load_model, load_scored_rows
 from apmax.workflows.evaluation import score_source

@@ -57,19 +57,7 @@ def train_exact_head(run_state: RunState, state: StageState, stage: ExactHead) -
     """
     started = time.monotonic()
     head = last_linear(run_state.model)
-    module = run_state.fabric.setup(run_state.model)
-    splits = []
-    for name, dataset, labels, row_weight in (
-        ("train", run_state.data.train, run_state.labels, run_state.weight),
-        ("valid", run_state.data.valid, run_state.valid_labels, run_state.valid_weight),
-    ):
-        if labels is not None:
-            diverged = functools.partial(run_state.diverged_split, state, name)
-            try:
-                features = _embed(run_state, module, head, dataset, cache=stage.cache)
-            except NonFiniteScoresError as error:
-                raise diverged(error.rows) from None
-            splits.append(_Embedded(features, labels, row_weight, diverged))
+    splits = _embedded_splits(run_state, state, head, cache=stage.cache)
     train_split = splits[0]._replace(labels=run_state.device_labels)
     bias = 0.0 if head.bias is None else head.bias.detach().double()
 
@@ -112,6 +100,24 @@ def train_exact_head(run_state: RunState, state: StageState, stage: ExactHead) -
     )
     run_state.add_record(record)
     return record
+
+
+def _embedded_splits(run_state: RunState, state: StageState, head: nn.Linear, *, cache: bool) -> list[_Embedded]:
+    """Return the embeddings of the training split and, if there is one, of the validation split."""
+    module = run_state.fabric.setup(run_state.model)
+    splits = []
+    for name, dataset, labels, row_weight in (
+        ("train", run_state.data.train, run_state.labels, run_state.weight),
+        ("valid", run_state.data.valid, run_state.valid_labels, run_state.valid_weight),
+    ):
+        if labels is not None:
+            diverged = functools.partial(run_state.diverged_split, state, name)
+            try:
+                features = _embed(run_state, module, head, dataset, cache=cache)
+            except NonFiniteScoresError as error:
+                raise diverged(error.rows) from None
+            splits.append(_Embedded(features, labels, row_weight, diverged))
+    return splits
 
 
 def _fit_head(split: _Embedded, initial: Tensor, bias: Tensor | float, l2: float, stage: ExactHead) -> Tensor:

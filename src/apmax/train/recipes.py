@@ -228,7 +228,7 @@ def table_recipe(
         model: "linear" has a ten times larger learning rate than networks.
         batch_size: Rows per step; None for 128, or 64 below 2,048 rows.
         averaged: For networks whose scores are averaged, as those of the folds of a committee: about 1,000 and 300
-            steps at three times the rate, which rank as well together (docs/explanation/committee.md).
+            steps at three times the rate, which rank as well together (docs/results/committees.md).
 
     >>> [(stage.name, stage.epochs, stage.sampler.num_pos) for stage in table_recipe(10_000, 200)]
     [('ce', 51, 4), ('ap + ce', 13, 16)]

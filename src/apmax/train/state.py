@@ -167,7 +167,7 @@ class RunState:
     ) -> None:
         self.model, self.data, self.run, self.member = model, data, run, member
         if fabric is None and started_processes() > 1:
-            # The other processes run already: connected, they end too if the data of one are wrong.
+            # The other processes are running already. Once they are connected, all end if the data of one are wrong.
             fabric = launch_runtime(run, directory)
         with shared_errors(1 if fabric is None else fabric.world_size):
             self.labels, self.valid_labels = data.label_tensors()

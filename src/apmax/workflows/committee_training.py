@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from apmax.committee import (
     Committee,
@@ -140,6 +141,7 @@ def plan_lines(plan: CommitteePlan) -> list[str]:
 
 
 _Folds = list[tuple[RowNumbers, RowNumbers]]
+_Scores = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -278,15 +280,9 @@ def _finish(
     frozen = prepared.data_type if isinstance(prepared.data_type, FrozenImageType) else None
     model = SavedCommittee.of(job, prepared.encoder, prepared.targets, committees, frozen=frozen)
     names, rows, report = model.targets.names, prepared.rows, RowReport()
-    blended = np.full((len(rows.labels), len(names)), np.nan)
-    own = {name: blended.copy() for name in committees[0].table}
-    for number, (target, committee) in enumerate(zip(targets, committees, strict=True)):
-        assert committee.cross_fitted is not None
-        blended[target.places, number] = committee.blend.score(committee.cross_fitted)
-        for name, scores in zip(committee.table, committee.cross_fitted.T, strict=True):
-            own[name][target.places, number] = scores
+    blended, own = _cross_fitted_scores(len(rows.labels), targets, committees)
     leaderboards = {name: committee.leaderboard for name, committee in zip(names, committees, strict=True)}
-    # Of several targets one can have a split of its own.
+    # Where there are several targets, one of them can have a split of its own.
     part = HELD_OUT if all(each.part == HELD_OUT for each in leaderboards.values()) else CROSS_FITTED
     scored = [score_labelled_rows(part, rows, blended, own)]
     valid = evaluate_targets(blended, rows.labels, names, rows.sample_weight)
@@ -326,6 +322,20 @@ def _finish(
         scored=scored,
         leaderboards=leaderboards,
     )
+
+
+def _cross_fitted_scores(
+    rows: int, targets: Sequence[_TargetRows], committees: Sequence[Committee]
+) -> tuple[_Scores, dict[str, _Scores]]:
+    """Return the scores of the blends, and those of every member, (rows, targets); NaN where a row has no label."""
+    blended = np.full((rows, len(targets)), np.nan)
+    own = {name: blended.copy() for name in committees[0].table}
+    for number, (target, committee) in enumerate(zip(targets, committees, strict=True)):
+        assert committee.cross_fitted is not None
+        blended[target.places, number] = committee.blend.score(committee.cross_fitted)
+        for name, scores in zip(committee.table, committee.cross_fitted.T, strict=True):
+            own[name][target.places, number] = scores
+    return blended, own
 
 
 def _has_decision(started: Manifest, files: Iterable[str], scores: str) -> bool:
@@ -412,7 +422,7 @@ def _check_same_job(folder: Path, before: _Started, job: CommitteeJob, fingerpri
         if old != new:
             raise ValueError(f"{name} was {old} in {folder} and is {new} now: resume with the same")
     earlier = before.fingerprint.split()
-    # Of another number where an earlier version compared less: anything may differ.
+    # An earlier version may have stored fewer digests: which part differs is then not known.
     same_parts = len(earlier) == len(fingerprint)
     others = [
         f"other {name}"

@@ -60,7 +60,7 @@ def sheet_suffixes(targets: Sequence[str]) -> list[str]:
     if len(targets) == 1:
         return [""]
     plain = [re.sub(r"[^\w.-]+", "_", target) for target in targets]
-    # Some file systems do not tell small from capital letters.
+    # Some file systems do not distinguish small from capital letters.
     counts = Counter(name.lower() for name in plain)
     taken = set(counts)
     suffixes = []

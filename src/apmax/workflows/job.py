@@ -160,7 +160,7 @@ class JobPlan:
         data_type = data_type_of(data)
         model = _override_model(self.model, settings) if settings else self.model
         if model.pretrained is None:
-            # Weights of a file need the network that they are of.
+            # Weights of a file fit only the network that they were saved from.
             if not self.names_model and "model.name" not in (settings or {}):
                 model = replace(model, name=data_type.default_model(positives))
             model = replace(model, options={**data_type.default_options(model.name, positives), **model.options})
@@ -170,7 +170,7 @@ class JobPlan:
         def build(each: Overrides) -> Run:
             return _build_run(self.run_table, each, stages, data_type)
 
-        # Further settings are not the user's: who asks for them names them.
+        # Further settings come from the caller, who can name them in an error; the user's are named here.
         return Job(data, model, build(overrides) if settings else with_named_setting(build, overrides))
 
 

@@ -270,7 +270,7 @@ def _trusted_members(
         return None
     builder = _trusted_builder(data_type, name, model, folder)
     own = name not in data_type.models or callable(model)
-    # The members of a frozen network are no networks.
+    # The members of a committee on a frozen network are not networks.
     return data_type.saved_members(name, builder) if own and not job.committee.frozen else None
 
 

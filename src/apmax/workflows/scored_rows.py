@@ -164,5 +164,5 @@ def _read(manifest: Manifest, part: str) -> ScoredRows:
 
 def _columns(values: Any) -> _Array:
     array = np.asarray(values, np.float64)
-    # Not by -1, which no rows leave open.
+    # Not by reshape(len(array), -1): without rows numpy cannot infer the -1.
     return array[:, None] if array.ndim == 1 else array

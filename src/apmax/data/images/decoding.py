@@ -93,8 +93,8 @@ def _eight_bits(image: Any, module: Any) -> Any:
     if image.mode.startswith("I"):
         # Pillow's own conversion would cut everything above 255 off.
         deep = np.asarray(image)
-        # Grey of 16 bits (in a PNG "I" for older versions of Pillow) is scaled alike in all images, dark or light;
-        # of 32 bits the values have to tell whether 8 of them are used.
+        # 16-bit grey (in a PNG "I" for older versions of Pillow) is scaled alike in all images, dark or light. 32-bit
+        # grey may hold 8-bit values, which only the values themselves can show.
         is_16_bit = image.mode.startswith("I;16") or image.format == "PNG"
         divisor = 256 if is_16_bit or deep.max() > 255 else 1
         return module.fromarray((np.clip(deep, 0, 65535) // divisor).astype(np.uint8))

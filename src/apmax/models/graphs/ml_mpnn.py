@@ -202,7 +202,7 @@ class MultiLevelLayer(nn.Module):
     def _bonds(self, states: States, topology: Topology) -> Tensor:
         """Return the hidden layer of the bonds' MLP, (E, h)."""
         source, target, bond, molecule = self.bonds.blocks()
-        # Per atom two rows: its product as source, and that as target, to which the molecule's is added.
+        # Two rows for each atom: its product as source; and its product as target plus that of the molecule.
         shared = torch.addmm(self.bonds.first.bias, states.molecules, molecule)
         shared = topology.atoms.broadcast(torch.cat([torch.zeros_like(shared), shared], dim=1))
         by_end = shared.addmm_(states.atoms, torch.cat([source, target], dim=1)).view(-1, len(source))

@@ -292,7 +292,7 @@ class ImageType(DataType[ImageData]):
         share = 1 - 1 / self.committee_folds("standard")
         positives = int(share * rows.positives)
         new = pretrained is None
-        # Weights of a file need the network that they are of.
+        # Weights of a file fit only the network that they were saved from.
         name = backbone or (self.default_model(positives) if new else next(iter(self.models)))
         training = ImageTraining(
             name,

@@ -215,7 +215,8 @@ class MoleculeType(DataType[MoleculeData]):
     def for_committee(self, effort: str, members: Sequence[str] = ()) -> MoleculeType:
         """Return the data type with fingerprints, and with whole scaffolds in folds unless another way is named.
 
-        The descriptors (14 ms a molecule) are for the effort "best" only, graphs for committees with a network.
+        The descriptors, several milliseconds a molecule, are for the effort "best" only, graphs for committees with a
+        network.
         """
         config = self.config
         named = (config.split, config.group, config.time, config.valid)
