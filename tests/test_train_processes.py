@@ -168,3 +168,27 @@ def test_a_committee_under_torchrun_is_refused_before_anything_is_written(tmp_pa
     assert done.returncode != 0
     assert "a committee is trained by one process" in done.stderr
     assert not (tmp_path / "model").exists()
+
+
+OWN_NETWORK = """
+import os
+from torch import nn
+
+def build(sizes):
+    if os.environ["RANK"] == "1":
+        raise ValueError("not on this machine")
+    return nn.Linear(len(sizes), 1)
+"""
+
+
+def test_a_network_that_one_process_cannot_build_leaves_no_file(tmp_path):
+    (tmp_path / "own.py").write_text(OWN_NETWORK)
+    (tmp_path / "data.csv").write_text(
+        "a,b,y\n" + "".join(f"{row % 7},{row},{int(row % 5 == 0)}\n" for row in range(200))
+    )
+    arguments = ["-m", "apmax", "train", "data.csv", "--target", "y", "--model", "own:build", "--devices", "2"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", *arguments, "--out", "trained"]
+    done = subprocess.run(command, cwd=tmp_path, timeout=300, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "process 1 of 2 failed: ValueError" in done.stderr
+    assert not (tmp_path / "trained").exists()
