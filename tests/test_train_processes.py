@@ -125,12 +125,21 @@ def test_one_and_two_processes_give_the_same_weights(loss, weighted, optimizer, 
     assert first.valid.ap == pytest.approx(second.valid.ap, abs=1e-3)
 
 
-def test_under_torchrun_the_weights_are_those_of_fabrics_own_processes(tmp_path):
-    own = run_to_the_end(tmp_path / "own", devices=2, plain=True)
-    settings = json.dumps({"directory": str(tmp_path / "torchrun"), "devices": 2, "plain": True})
+def run_by_torchrun(directory, **settings):
+    settings = json.dumps({"directory": str(directory), "devices": 2, "plain": True, **settings})
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", str(SCRIPT), settings]
     subprocess.run(command, check=True, timeout=300, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert same(torch.load(tmp_path / "torchrun" / "model.pt", weights_only=True), own)
+    return torch.load(directory / "model.pt", weights_only=True)
+
+
+def test_under_torchrun_the_weights_are_those_of_fabrics_own_processes(tmp_path):
+    own = run_to_the_end(tmp_path / "own", devices=2, plain=True)
+    assert same(run_by_torchrun(tmp_path / "torchrun"), own)
+
+
+def test_a_run_whose_processes_have_other_last_bits_of_the_inputs_is_resumed(tmp_path):
+    trained = run_by_torchrun(tmp_path, own_inputs=True)
+    assert same(run_by_torchrun(tmp_path, own_inputs=True), trained)
 
 
 def agree(rank, port):
