@@ -16,6 +16,7 @@ import torch.multiprocessing as mp
 
 from apmax.train import load_checkpoint, read_records
 from apmax.train.processes import OtherProcessError, check_same_training, from_first, shared_errors
+from commands import run
 from small_training import same
 
 pytestmark = pytest.mark.slow
@@ -201,3 +202,29 @@ def test_a_network_that_one_process_cannot_build_leaves_no_file(tmp_path):
     assert done.returncode != 0
     assert "process 1 of 2 failed: ValueError" in done.stderr
     assert not (tmp_path / "trained").exists()
+
+
+def train_from_job(rank, folder, port):
+    settings = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test", "WORLD_SIZE": 2}
+    os.environ.update({name: str(value) for name, value in {**settings, "RANK": rank, "LOCAL_RANK": rank}.items()})
+    os.chdir(folder)
+    run("train", "run.toml", "--devices", 2, "--out", "trained")
+
+
+def test_a_job_that_one_machine_lacks_ends_all_processes(tmp_path):
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "data.csv").write_text("a,y\n" + "".join(f"{row},{int(row % 5 == 0)}\n" for row in range(200)))
+    (folders[0] / "run.toml").write_text('[data]\ntrain = "data.csv"\ntarget = "y"\n[model]\nname = "mlp"\n')
+    started = mp.get_context("spawn")
+    processes = [started.Process(target=train_from_job, args=(*each, 29518)) for each in enumerate(folders)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    waiting = [process for process in processes if process.is_alive()]
+    for process in waiting:
+        process.kill()
+    assert waiting == []
+    assert not (folders[0] / "trained").exists()
