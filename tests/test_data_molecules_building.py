@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import threading
@@ -127,8 +128,13 @@ def test_callers_that_want_the_same_molecules_at_once_read_them_once(tmp_path, m
     assert len(list(tmp_path.iterdir())) == 1, "no lock file stays"
 
 
-def test_second_writer_discards_its_own_copy_where_files_cannot_be_locked(tmp_path, monkeypatch):
-    monkeypatch.setattr(filelock.FileLock, "acquire", mock.Mock(side_effect=NotImplementedError))
+@pytest.mark.parametrize(
+    "error",
+    [NotImplementedError(), OSError(errno.ENOLCK, "No locks available"), PermissionError(errno.EACCES, "not yours")],
+    ids=["no locks", "no locks on a network drive", "lock file of another user"],
+)
+def test_second_writer_discards_its_own_copy_where_files_cannot_be_locked(error, tmp_path, monkeypatch):
+    monkeypatch.setattr(filelock.FileLock, "acquire", mock.Mock(side_effect=error))
     original = building.build_chunks
 
     def overtaken(smiles, **options):

@@ -151,6 +151,11 @@ def test_mask_is_not_taken_for_rows_of_molecules(data):
         data.subset(data.labels.numpy() == 1)
 
 
+def test_mask_is_not_taken_for_places_of_the_store(data):
+    with pytest.raises(IndexError, match="places must be whole numbers, got bool; of a mask take"):
+        MoleculeDataset(data.store, places=np.ones(len(data.store), bool))
+
+
 def test_row_beyond_the_data_set_is_an_error(data):
     with pytest.raises(IndexError, match="row 24 of a data set of 24 rows"):
         data[24]

@@ -177,6 +177,14 @@ def test_constant_column_has_no_weight():
     assert APClassifier().fit(X, labels, sample_weight=weight).coef_[0, 3:].tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("store", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+def test_column_whose_deviation_has_no_inverse_has_no_weight(store):
+    X, labels, weight = problem()
+    tiny = store(np.column_stack([X, 1e-310 * X[:, 0]]))
+    assert APClassifier().fit(tiny, labels, sample_weight=weight).coef_[0, 3] == 0
+    assert column_moments(tiny, weight).inverse[3] == 0
+
+
 def test_table_of_constants_gives_the_share_of_positives():
     model = APClassifier().fit(np.ones((99, 2)), np.arange(99) % 3 == 0)
     assert model.predict_proba(np.ones((1, 2)))[0, 1] == pytest.approx(1 / 3, abs=0.01)

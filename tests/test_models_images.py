@@ -257,6 +257,11 @@ def test_options_reach_the_own_builder(builders):
     assert build_image_model("my_networks:MeanColour", size=32, squeeze=True)(torch.zeros(5, 3, 8, 8)).shape == (5,)
 
 
+def test_option_that_the_own_builder_lacks_is_in_the_advice(builders):
+    with pytest.raises(ValueError, match=r"write it as build\(num_outputs, dropout\)$"):
+        build_image_model("my_networks:MeanColour", size=32, dropout=0.5)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

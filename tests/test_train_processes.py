@@ -16,6 +16,7 @@ import torch.multiprocessing as mp
 
 from apmax.train import load_checkpoint, read_records
 from apmax.train.processes import OtherProcessError, check_same_training, from_first, shared_errors
+from commands import run
 from small_training import same
 
 pytestmark = pytest.mark.slow
@@ -125,12 +126,21 @@ def test_one_and_two_processes_give_the_same_weights(loss, weighted, optimizer, 
     assert first.valid.ap == pytest.approx(second.valid.ap, abs=1e-3)
 
 
-def test_under_torchrun_the_weights_are_those_of_fabrics_own_processes(tmp_path):
-    own = run_to_the_end(tmp_path / "own", devices=2, plain=True)
-    settings = json.dumps({"directory": str(tmp_path / "torchrun"), "devices": 2, "plain": True})
+def run_by_torchrun(directory, **settings):
+    settings = json.dumps({"directory": str(directory), "devices": 2, "plain": True, **settings})
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", str(SCRIPT), settings]
     subprocess.run(command, check=True, timeout=300, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert same(torch.load(tmp_path / "torchrun" / "model.pt", weights_only=True), own)
+    return torch.load(directory / "model.pt", weights_only=True)
+
+
+def test_under_torchrun_the_weights_are_those_of_fabrics_own_processes(tmp_path):
+    own = run_to_the_end(tmp_path / "own", devices=2, plain=True)
+    assert same(run_by_torchrun(tmp_path / "torchrun"), own)
+
+
+def test_a_run_whose_processes_have_other_last_bits_of_the_inputs_is_resumed(tmp_path):
+    trained = run_by_torchrun(tmp_path, own_inputs=True)
+    assert same(run_by_torchrun(tmp_path, own_inputs=True), trained)
 
 
 def agree(rank, port):
@@ -168,3 +178,53 @@ def test_a_committee_under_torchrun_is_refused_before_anything_is_written(tmp_pa
     assert done.returncode != 0
     assert "a committee is trained by one process" in done.stderr
     assert not (tmp_path / "model").exists()
+
+
+OWN_NETWORK = """
+import os
+from torch import nn
+
+def build(sizes):
+    if os.environ["RANK"] == "1":
+        raise ValueError("not on this machine")
+    return nn.Linear(len(sizes), 1)
+"""
+
+
+def test_a_network_that_one_process_cannot_build_leaves_no_file(tmp_path):
+    (tmp_path / "own.py").write_text(OWN_NETWORK)
+    (tmp_path / "data.csv").write_text(
+        "a,b,y\n" + "".join(f"{row % 7},{row},{int(row % 5 == 0)}\n" for row in range(200))
+    )
+    arguments = ["-m", "apmax", "train", "data.csv", "--target", "y", "--model", "own:build", "--devices", "2"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", *arguments, "--out", "trained"]
+    done = subprocess.run(command, cwd=tmp_path, timeout=300, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "process 1 of 2 failed: ValueError" in done.stderr
+    assert not (tmp_path / "trained").exists()
+
+
+def train_from_job(rank, folder, port):
+    settings = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test", "WORLD_SIZE": 2}
+    os.environ.update({name: str(value) for name, value in {**settings, "RANK": rank, "LOCAL_RANK": rank}.items()})
+    os.chdir(folder)
+    run("train", "run.toml", "--devices", 2, "--out", "trained")
+
+
+def test_a_job_that_one_machine_lacks_ends_all_processes(tmp_path):
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "data.csv").write_text("a,y\n" + "".join(f"{row},{int(row % 5 == 0)}\n" for row in range(200)))
+    (folders[0] / "run.toml").write_text('[data]\ntrain = "data.csv"\ntarget = "y"\n[model]\nname = "mlp"\n')
+    started = mp.get_context("spawn")
+    processes = [started.Process(target=train_from_job, args=(*each, 29518)) for each in enumerate(folders)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    waiting = [process for process in processes if process.is_alive()]
+    for process in waiting:
+        process.kill()
+    assert waiting == []
+    assert not (folders[0] / "trained").exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apmax.workflows import evaluate_scores, evaluate_source, evaluate_targets, load_model, train_job
+from apmax.workflows import compare_models, evaluate_scores, evaluate_source, evaluate_targets, load_model, train_job
 from small_files import client_rows, write_csv
 
 
@@ -74,3 +74,32 @@ def test_weights_may_have_decimal_commas(tmp_path):
         model, source = load_model(tmp_path / name).open(file)
         found.append(evaluate_source(model, source)[0].to_table())
     assert found[0] == found[1]
+
+
+def test_rows_of_weight_zero_are_left_out(tmp_path):
+    rows = [{**row, "weight": k % 4} for k, row in enumerate(client_rows(400))]
+    kept = [row for row in rows if row["weight"]]
+    data = {"train": write_csv(tmp_path / "train.csv", rows), "target": "bought", "weight": "weight"}
+    train_job({"data": data, "committee": {"members": ["linear_ce"], "effort": "quick"}}, out=tmp_path / "run")
+    model = load_model(tmp_path / "run")
+    found, expected = (
+        evaluate_source(*model.open(write_csv(tmp_path / name, each)))
+        for name, each in (("all.csv", rows), ("kept.csv", kept))
+    )
+    assert found[0].to_table() == expected[0].to_table()
+    assert (found[1], expected[1]) == (["left out: 100 rows of weight 0"], [])
+    nothing = write_csv(tmp_path / "nothing.csv", [{**row, "weight": 0} for row in rows])
+    with pytest.raises(ValueError, match=r"weight: column 'weight' of nothing\.csv is 0 in every row"):
+        evaluate_source(*model.open(nothing))
+
+
+def test_models_with_and_without_weights_are_compared_on_the_rows_that_have_one(tmp_path):
+    rows = [{**row, "weight": k % 4} for k, row in enumerate(client_rows(400))]
+    file = write_csv(tmp_path / "all.csv", rows)
+    for name, more in (("weighted", {"weight": "weight"}), ("plain", {"columns": {"weight": "drop"}})):
+        data = {"train": file, "target": "bought", **more}
+        train_job({"data": data, "committee": {"members": ["linear_ce"], "effort": "quick"}}, out=tmp_path / name)
+    one, other = (load_model(tmp_path / name).open(file) for name in ("weighted", "plain"))
+    found, lines = compare_models(*one, *other)
+    assert [part.each["bought"].rows for part in (found.first, found.second)] == [300, 300]
+    assert "left out: 100 rows of weight 0" in lines

@@ -13,8 +13,10 @@ import torch
 from torch import nn
 
 from apmax import extras
+from apmax.folders import FolderError
 from apmax.train import parse_toml
 from apmax.workflows import Overrides, load_model, train_job
+from apmax.workflows.model_folder import load_other_model
 from apmax.workflows.saved_model import arrow_table
 from commands import SHORT, SHORT_IMAGES, SHORT_MOLECULES, run
 from model_folders import copy_model, renew_manifest
@@ -224,6 +226,15 @@ def test_two_own_networks_are_compared_when_both_are_named(client_folder, own_mo
     report = ["report", "own", "--data", client_folder / "test.csv", "--model", "own_networks:PerColumn"]
     compared = ["--against", "other", "--against-model", "other_networks:PerColumn"]
     assert run(*report, *compared, "--out", "both.html") == 0
+
+
+@pytest.mark.parametrize("folder", ["models/old", "model"])
+def test_error_about_the_folder_of_the_other_model_has_its_name(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path(folder).mkdir(parents=True)
+    (Path(folder) / "manifest.json").write_text("{}")
+    with pytest.raises(FolderError, match=f"^{folder} was not written by apmax"):
+        load_other_model(folder)
 
 
 def test_own_network_of_molecules_and_of_images_gets_the_number_of_targets(molecule_folder, image_folder, own_module):

@@ -80,6 +80,18 @@ def test_rows_without_a_group_are_counted(file):
     assert line in prepare(file, group="patient").warnings
 
 
+@pytest.mark.parametrize(
+    ("column", "columns"),
+    [(pa.array(["a", "b"] * 60).dictionary_encode(), {}), (pa.nulls(120), {"first": "category"})],
+    ids=["of categories", "declared, without values"],
+)
+def test_first_column_of_any_type_is_looked_through_for_copies_of_rows(column, columns, tmp_path):
+    rows = {"first": column, "x": np.arange(120) / 7, "y": [1] * 40 + [0] * 80}
+    pq.write_table(pa.table(rows), tmp_path / "rows.parquet")
+    warnings = prepare(tmp_path / "rows.parquet", columns=columns).warnings
+    assert not any("repeated" in line for line in warnings)
+
+
 def test_validation_file_is_taken_whole_and_encoded_as_training_was(file, tmp_path):
     other = tmp_path / "b.csv"
     other.write_text("x,patient,day,y\n5,p1,2024-02-01,1\n0.1,new,2024-02-02,0\n")

@@ -66,6 +66,7 @@ def main(
     weighted=False,
     num_nodes=1,
     fast=False,
+    own_inputs=False,
 ):
     rate = 0.05 if optimizer == "sgd" else 0.01
     shared = {"optimizer": Optimizer(name=optimizer, lr=rate)}
@@ -89,6 +90,8 @@ def main(
     )
     noise = 0.0 if plain else 0.1
     data = Augmented(301, 1, noise), Augmented(101, 2, 0.0)
+    if own_inputs:  # as where machines encode to other last bits
+        data[0].fingerprint = f"inputs of process {os.environ['RANK']}"
     model = Network(directory, plain=plain, kill_at=kill_at, fast=fast)
     weights = [1.0 + 2 * torch.arange(len(part)) / len(part) for part in data] if weighted else (None, None)
     data = Data(*data, sample_weight=weights[0], valid_sample_weight=weights[1])

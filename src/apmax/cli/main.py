@@ -8,6 +8,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Annotated, Any
 
 try:
@@ -126,10 +127,16 @@ def _report_error(error: Exception, words: Sequence[str]) -> int:
 
 
 def _flags(words: Sequence[str]) -> set[str] | None:
-    """Return the flags of the command that was called; None if there is none."""
+    """Return the flags of the command that was called; None if there is none.
+
+    Flags of the name of a given file or folder are left out: messages about --out model begin with its name.
+    """
     commands = getattr(typer.main.get_command(app), "commands", {})
     command = next((commands[word] for word in words if word in commands), None)
-    return None if command is None else {flag for option in command.params for flag in option.opts}
+    if command is None:
+        return None
+    paths = {f"--{Path(word)}" for word in words if os.path.exists(word)}  # noqa: PTH110 - Path refuses long words
+    return {flag for option in command.params for flag in option.opts} - paths
 
 
 def _error_words(error: Exception) -> str:

@@ -172,8 +172,6 @@ def train_command(
     if quiet and verbose:
         raise typer.BadParameter("--quiet and --verbose exclude each other")
     overrides = options.overrides(num_pos=num_pos, lr=lr, ensemble=ensemble, head=head, devices=devices)
-    job = options.job_table(test=test, test_share=test_share)
-    committee_file = options.data if "committee" in job else None
     committee = {
         "effort": effort,
         "members": member,
@@ -181,9 +179,11 @@ def train_command(
         "backbone": backbone,
         "frozen": frozen or None,
     }
-    _add_committee(job, {name: value for name, value in committee.items() if value is not None}, options.data)
-    allow_local_import(backbone)
-    with shared_errors(join_processes()):  # a machine may lack the file
+    with shared_errors(join_processes()):  # a machine may lack the files
+        job = options.job_table(test=test, test_share=test_share)
+        committee_file = options.data if "committee" in job else None
+        _add_committee(job, {name: value for name, value in committee.items() if value is not None}, options.data)
+        allow_local_import(backbone)
         plan = workflows.plan_training(job, overrides, options.folders, committee_file=committee_file)
     _console.set_threads(workflows.DATA_TYPES[plan.data.kind])
     notes = _console.Notes(quiet=quiet)

@@ -97,7 +97,10 @@ def column_moments(X: Any, sample_weight: _Array) -> ColumnMoments:
         mean, variance = _dense_moments(X, sample_weight)
     deviation = np.sqrt(variance)
     varies = deviation > _CONSTANT * np.abs(mean)
-    return ColumnMoments(mean * unit, np.divide(1 / unit, deviation, out=np.zeros_like(deviation), where=varies))
+    with np.errstate(over="ignore"):
+        inverse = np.divide(1 / unit, deviation, out=np.zeros_like(deviation), where=varies)
+    # Of a deviation below the normal numbers there is no inverse.
+    return ColumnMoments(mean * unit, np.where(np.isfinite(inverse), inverse, 0.0))
 
 
 def _column_units(X: Any) -> _Array:

@@ -80,15 +80,17 @@ def _one_writer(folder: Path) -> Iterator[None]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock_file = folder.with_name(f".{folder.name}.lock")
     lock = extras.load("filelock", "train").FileLock(lock_file)
-    with suppress(NotImplementedError):  # a file system without locks: several may write, and one folder is kept
+    # A file system without locks, or the lock file of another user: several may write, and one folder is kept.
+    with suppress(NotImplementedError, OSError):
         lock.acquire()
     try:
         yield
     finally:
-        # Those that wait have it open, and find the folder; if writing failed, two of them may write, as without locks.
-        with suppress(OSError):
-            lock_file.unlink(missing_ok=True)
-        lock.release()
+        if lock.is_locked:
+            # Those that wait find the folder; if writing failed, two of them may write, as without locks.
+            with suppress(OSError):
+                lock_file.unlink(missing_ok=True)
+            lock.release()
 
 
 @contextmanager

@@ -22,7 +22,7 @@ class StoreDataset(Dataset[Any]):
 
     def __init__(self, store: Any, labels: Any, places: Any) -> None:
         self.store = store
-        self.places: RowNumbers = np.arange(len(store)) if places is None else np.asarray(places, dtype=np.int64)
+        self.places: RowNumbers = np.arange(len(store)) if places is None else _numbers("places", places)
         if len(self.places) and not 0 <= self.places.min() <= self.places.max() < len(store):
             raise ValueError(f"places must lie in 0 to {len(store) - 1}, the {self.item}s of the store")
         self.labels: Tensor | None = None
@@ -40,11 +40,16 @@ class StoreDataset(Dataset[Any]):
 
     def _check_rows(self, rows: Any) -> RowNumbers:
         """Return rows as numbers from 0; negative ones count from the end."""
-        index = np.asarray(rows)
-        if index.size and index.dtype.kind not in "iu":
-            raise IndexError(f"rows must be whole numbers, got {index.dtype}; of a mask take numpy.flatnonzero")
-        index = index.astype(np.int64, copy=False)
+        index = _numbers("rows", rows)
         if index.size and not -len(self) <= index.min() <= index.max() < len(self):
             bad = index[(index < -len(self)) | (index >= len(self))]
             raise IndexError(f"row {bad[0]} of a data set of {len(self)} rows")
         return index % max(len(self), 1)
+
+
+def _numbers(name: str, values: Any) -> RowNumbers:
+    """Return values as an array; raise for a mask, which would be taken for the rows 0 and 1."""
+    index = np.asarray(values)
+    if index.size and index.dtype.kind not in "iu":
+        raise IndexError(f"{name} must be whole numbers, got {index.dtype}; of a mask take numpy.flatnonzero")
+    return index.astype(np.int64, copy=False)

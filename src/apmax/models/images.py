@@ -312,7 +312,7 @@ def _call_builder(name: str, builder: Callable[..., Any], tasks: int, options: d
         raise ValueError(
             f"model: {name} is called with the number of scores per image, num_outputs={tasks}"
             f"{''.join(f', {key}={value!r}' for key, value in options.items())}, and its parameters are {signature} "
-            f"({error}): write it as build(num_outputs)"
+            f"({error}): write it as build({', '.join(['num_outputs', *options])})"
         ) from None
     return builder(*given, **keywords, **options)
 

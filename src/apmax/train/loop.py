@@ -217,7 +217,8 @@ def _read_checkpoint(directory: Path, resume: bool | str) -> dict[str, Any] | No
 
 def _check_same_run(saved: dict[str, Any], run_state: RunState) -> None:
     """Raise `ValueError` unless the checkpoint is of this run, up to fields that may change."""
-    if saved["data"] != run_state.fingerprint:
+    # It is of the first process: others may have encoded the inputs to other last bits, and have compared their labels.
+    if run_state.rank == 0 and saved["data"] != run_state.fingerprint:
         raise ValueError(
             f"the checkpoint in {run_state.path} was trained on other data: resume with the same, or choose another "
             "directory"

@@ -117,7 +117,7 @@ def evaluate_targets(
     names: Sequence[str],
     sample_weight: npt.NDArray[Any] | None = None,
 ) -> TargetEvaluations:
-    """Return the evaluation of each target over the rows that have its label and a score.
+    """Return the evaluation of each target over the rows that have its label and a score, and no weight of 0.
 
     Args:
         scores: (rows,), or (rows, targets) of several targets; NaN where a row could not be read.
@@ -133,10 +133,10 @@ def evaluate_targets(
     >>> {name: part.ap.estimate for name, part in result.each.items()}
     {'a': 1.0}
     """
-    each = {}
+    each, counted = {}, True if sample_weight is None else sample_weight > 0
     columns = zip(names, scores.reshape(len(scores), -1).T, labels.reshape(len(labels), -1).T, strict=True)
     for name, score, label in columns:
-        known = ~np.isnan(label) & ~np.isnan(score)
+        known = ~np.isnan(label) & ~np.isnan(score) & counted
         if (label[known] == 1).any() and (len(names) == 1 or (label[known] == 0).any()):
             weight = None if sample_weight is None else sample_weight[known]
             each[name] = evaluate_scores(np.ascontiguousarray(score[known]), np.ascontiguousarray(label[known]), weight)
@@ -153,7 +153,7 @@ def score_source(model: SavedModel, source: RowSource) -> tuple[ScoredRows, list
         source: The rows.
 
     Raises:
-        ValueError: A target column is missing, or there are no rows.
+        ValueError: A target column is missing, there are no rows, or all have weight 0.
     """
     model.targets.check_columns(source)
     report, scores, labels, weights = RowReport(), [], [], []
@@ -168,7 +168,9 @@ def score_source(model: SavedModel, source: RowSource) -> tuple[ScoredRows, list
         labels.append(model.targets.labels(chunk))
     if not scores:
         raise ValueError(f"{source.path} has no rows")
-    label = np.concatenate(labels)
+    label, weight = np.concatenate(labels), np.concatenate(weights) if weighted else None
+    if weight is not None and not weight.any():
+        raise ValueError(f"weight: column {column!r} of {source.path.name} is 0 in every row")
     unlabelled = int((~any_known(label)).sum())
     warnings = [
         *_training_file(model, source),
@@ -176,7 +178,6 @@ def score_source(model: SavedModel, source: RowSource) -> tuple[ScoredRows, list
         *([f"left out: {plural(unlabelled, 'row')} without a target"] if unlabelled else []),
         *([f"there is no column {column!r}: all rows have the same weight"] if column and not weighted else []),
     ]
-    weight = np.concatenate(weights) if weighted else None
     return ScoredRows.of("test", np.concatenate(scores), label, sample_weight=weight), warnings
 
 
@@ -199,11 +200,11 @@ def evaluate_source(model: SavedModel, source: RowSource) -> tuple[TargetEvaluat
     """
     scored, warnings = score_source(model, source)
     names = model.targets.names
-    if len(names) == 1 and not (scored.labels == 1).any():
+    if len(names) == 1 and not (scored.labels[scored.sample_weight > 0] == 1).any():
         target = model.targets.each[0]
         raise ValueError(f"{source.path} has no row whose {target.name!r} is {target.positive!r}: AP is undefined")
     results = evaluate_targets(scored.scores, scored.labels, names, unequal_weights(scored.sample_weight))
-    return results, [*warnings, *_undefined(names, results)]
+    return results, [*warnings, *_without_weight(scored), *_undefined(names, results)]
 
 
 @dataclass(frozen=True)
@@ -272,6 +273,7 @@ def compare_models(
     lines = [
         *dict.fromkeys([*warnings, *more]),
         *([f"left out: {plural(left_out, 'row')} that one of the models cannot read"] if left_out else []),
+        *_without_weight(a),
         *_undefined(names, results[0]),
     ]
     return ModelComparison(results[0], results[1], differences, (a, b)), lines
@@ -285,6 +287,11 @@ def _part_of(scored: ScoredRows, rows: npt.NDArray[np.int64], targets: Sequence[
         scored.labels[rows][:, targets],
         scored.sample_weight[rows],
     )
+
+
+def _without_weight(scored: ScoredRows) -> list[str]:
+    count = int((any_known(scored.labels) & (scored.sample_weight == 0)).sum())
+    return [f"left out: {plural(count, 'row')} of weight 0"] if count else []
 
 
 def _undefined(names: Sequence[str], results: TargetEvaluations) -> list[str]:

@@ -170,7 +170,7 @@ def load_other_model(
     try:
         return load_model(folder, model=model)
     except ValueError as error:
-        if str(error).startswith("model"):
+        if str(error).startswith(("model: ", "model must ")):  # and not a folder of such a name
             raise ValueError(f"against_{error}".replace("(model=", "(against_model=")) from None
         raise
 

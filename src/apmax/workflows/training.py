@@ -96,7 +96,10 @@ def train_job(
         if isinstance(plan, CommitteeJob):
             return train_committee(plan, folder, started, progress=bool(progress), notify=notify)
         with shared_errors(world_size):
-            ready = _prepare(plan, folder, started, first=first, notify=notify)
+            ready = _prepare(plan, folder, started, notify=notify if first else None)
+        with shared_errors(world_size):  # once all have prepared theirs: an error leaves no file
+            if first and started is None:
+                _write_job(ready, folder)
         return _train(ready, folder, started, first=first, resume=resume, progress=progress)
 
 
@@ -120,8 +123,8 @@ class _Ready(NamedTuple):
     build: nn.Module | Callable[[], nn.Module]
 
 
-def _prepare(plan: JobPlan, folder: Path, started: Manifest | None, *, first: bool, notify: Notify | None) -> _Ready:
-    """Read the data, build the network and write the job, unless `started` is the manifest of an earlier training."""
+def _prepare(plan: JobPlan, folder: Path, started: Manifest | None, *, notify: Notify | None) -> _Ready:
+    """Read the data and build the network; `started` is the manifest of an earlier training."""
     before = None if started is None else _read_started_job(started)
     check_model(plan)
     prepared = prepare_data(plan.data, seed=plan.seed)
@@ -134,13 +137,8 @@ def _prepare(plan: JobPlan, folder: Path, started: Manifest | None, *, first: bo
         positives = folds.rows.positives
         held_out = f"{len(folds.rows.labels):,} rows ({positives:,} positive)"
         facts = [f"each of the {job.run.ensemble} networks is chosen by another part of {held_out}", *facts]
-    if first and notify is not None:
+    if notify is not None:
         notify([*prepared.facts, *facts], prepared.warnings)
-    if first and started is None:
-        if job.model.pretrained is not None:
-            RunDirectory(folder).add_facts({_WEIGHTS_FACT: file_checksum(Path(job.model.pretrained)).sha256})
-        save_job(folder, job, prepared.encoder, prepared.targets)
-        write_unreadable(folder, prepared.unreadable)
     if job.run.ensemble == 1:
         build: nn.Module | Callable[[], nn.Module] = network
     else:
@@ -148,6 +146,15 @@ def _prepare(plan: JobPlan, folder: Path, started: Manifest | None, *, first: bo
         build_model = data_type_of(job.data).build_model
         build = partial(build_model, prepared.encoder, job.model.name, job.model.options, prior=prepared.prior)
     return _Ready(job, prepared, folds, build)
+
+
+def _write_job(ready: _Ready, folder: Path) -> None:
+    """Write the job of a new training, and the rows that cannot be read."""
+    job, prepared = ready.job, ready.prepared
+    if job.model.pretrained is not None:
+        RunDirectory(folder).add_facts({_WEIGHTS_FACT: file_checksum(Path(job.model.pretrained)).sha256})
+    save_job(folder, job, prepared.encoder, prepared.targets)
+    write_unreadable(folder, prepared.unreadable)
 
 
 def _train(

@@ -166,7 +166,8 @@ def _repeated_rows(encoder: TableEncoder, table: Any, labels: Labels) -> list[st
 
     Rows of few values repeat by chance.
     """
-    if all(pc.count_distinct(table.column(name)).as_py() <= MANY for name in encoder.names):
+    # Not pc.count_distinct, which has no kernel for categories and empty columns.
+    if all(len(parsing.flatten_column(table.column(name)).drop_null().unique()) <= MANY for name in encoder.names):
         return []
     positive = table.filter(pa.array(labels == 1))
     left_out = [name for name in encoder.left_out if name in table.column_names and _is_plain(table.column(name))]
