@@ -340,6 +340,14 @@ def test_a_model_does_not_differ_from_itself(client_folder, capsys):
     assert "no difference can be told" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_a_comparison_names_the_working_folder(client_folder, tmp_path, capsys, monkeypatch):
+    copy_model(client_folder / "run", tmp_path / "other")
+    monkeypatch.chdir(client_folder / "run")
+    assert run("evaluate", ".", client_folder / "test.csv", "--against", tmp_path / "other") == 0
+    assert "\nrun " in capsys.readouterr().out
+
+
 def test_an_assessed_threshold_between_two_scores_is_kept_as_it_was_given():
     found = assess_threshold([4.0, 3.0, 2.0, 1.0], [1, 0, 1, 0], 2.5)
     assert (found.threshold, found.requested, found.share) == (2.5, 2.5, 0.5)

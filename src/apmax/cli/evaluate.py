@@ -102,7 +102,7 @@ def _show_comparison(comparison: ModelComparison, folders: list[str]) -> None:
     from apmax.cli import _console
 
     console = _console.output()
-    short = [Path(folder).name for folder in folders]
+    short = [Path(folder).resolve().name for folder in folders]
     names = folders if short[0] == short[1] else short
     table = _console.metrics_table(dict(zip(names, (comparison.first, comparison.second), strict=True)))
     _console.show_table(table, console)
