@@ -95,6 +95,20 @@ def test_study_is_resumed(data, tmp_path):
     assert len(open_study(tmp_path / "study.db").trials) == 5
 
 
+def test_a_model_is_not_resumed_as_a_search_nor_a_search_as_a_training(data, tmp_path, capsys):
+    model, search = tmp_path / "model", tmp_path / "search"
+    train = ("train", data, "--target", "y", "--effort", "quick", "--no-report", "--resume", "--out")
+    assert run(*train, model) == 0
+    assert tune(data, search, "--trials", 1, "--resume") == 0
+    before = [(folder / "run.toml").read_bytes() for folder in (model, search)]
+    capsys.readouterr()
+    assert tune(data, model, "--trials", 1, "--resume") == 1
+    assert "model is not empty: it holds no search to continue; choose another folder" in capsys.readouterr().err
+    assert run(*train, search) == 1
+    assert "holds a search by `apmax tune`: choose another folder" in capsys.readouterr().err
+    assert [(folder / "run.toml").read_bytes() for folder in (model, search)] == before
+
+
 def test_value_of_a_trial_is_weighted_like_the_metrics_of_its_job(data, tmp_path):
     lines = data.read_text().splitlines()
     weights = np.random.default_rng(1).exponential(size=len(lines) - 1)

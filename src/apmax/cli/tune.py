@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from apmax.cli._options import DATA, JobOptions, with_job_options
-from apmax.folders import check_free
+from apmax.folders import STUDY_FILE, check_free
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -65,6 +65,8 @@ def tune_command(
     """
     if not resume:
         check_free(out)
+    elif not (out / STUDY_FILE).exists():
+        check_free(out, "it holds no search to continue; choose another folder")
 
     from apmax import workflows
     from apmax.cli import _console
@@ -84,7 +86,7 @@ def tune_command(
     if searched is None:
         resolved = job.resolve(prepared.config, rows=prepared.train_rows, positives=prepared.train_positives)
         searched = tuning.default_space(resolved.run)
-    file = out.resolve() / "study.db"
+    file = out.resolve() / STUDY_FILE
     plan = tuning.SearchPlan(job, searched, file, trials, timeout, threads=data_type.threads)
     plan.check(prepared)
     _console.show_notes(prepared.facts, prepared.warnings)
