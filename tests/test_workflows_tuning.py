@@ -109,6 +109,22 @@ def test_a_model_is_not_resumed_as_a_search_nor_a_search_as_a_training(data, tmp
     assert [(folder / "run.toml").read_bytes() for folder in (model, search)] == before
 
 
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--seed", 5), "on other training or validation rows: resume it with the same data"),
+        (("--share", 0.3), "on other training or validation rows"),
+        (("--set", "stages.0.lr=0.5"), "with another model or other stages: resume it with the same settings"),
+    ],
+)
+def test_study_is_not_resumed_on_other_rows_or_by_another_job(data, tmp_path, capsys, more, message):
+    assert tune(data, tmp_path, "--trials", 1) == 0
+    assert tune(data, tmp_path, "--trials", 2, "--resume", *more) == 1
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert len(open_study(tmp_path / "study.db").trials) == 1
+    assert tune(data, tmp_path, "--trials", 2, "--resume") == 0
+
+
 def test_value_of_a_trial_is_weighted_like_the_metrics_of_its_job(data, tmp_path):
     lines = data.read_text().splitlines()
     weights = np.random.default_rng(1).exponential(size=len(lines) - 1)

@@ -117,6 +117,7 @@ def _run_processes(plan: SearchPlan, prepared: PreparedData, processes: int) -> 
 
     study = tuning.open_study(plan.file)
     tuning.claim_space(study, plan.space)
+    tuning.claim_rows(study, plan, prepared)
     context = multiprocessing.get_context("spawn")
     others = [context.Process(target=tuning.run_search, args=(plan,), daemon=True) for _ in range(1, processes)]
     for other in others:

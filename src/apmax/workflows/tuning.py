@@ -15,7 +15,8 @@ import torch
 
 from apmax import extras
 from apmax.metrics import average_precision
-from apmax.train import DivergedError, Run, Stage, epochs, parse_literal, predict
+from apmax.train import DivergedError, Run, Stage, epochs, parse_literal, predict, run_to_table
+from apmax.train.run_directory import labels_fingerprint
 from apmax.workflows.job import Job, JobPlan, write_job
 from apmax.workflows.prepare import PreparedData, prepare_data
 from apmax.workflows.training import build_job_network
@@ -185,6 +186,35 @@ def _check_space(study: Any, space: SearchSpace) -> None:
             raise ValueError(f"space: {path} was searched among {values} in this study, not {now}; {_ELSEWHERE}")
 
 
+def claim_rows(study: Any, plan: SearchPlan, prepared: PreparedData) -> None:
+    """Store the training and validation rows of a new study, and its model and stages; compare them with an old one's.
+
+    Rows are compared by their labels and weights: inputs encoded on two machines may differ in their last bits. A study
+    of an earlier version, which has trials and no rows, is not compared.
+
+    Raises:
+        ValueError: The validation AP of the study's trials is that of other rows, or of another job.
+    """
+    labels = prepared.data.label_tensors()
+    job = plan.resolve(prepared, {})
+    stages = run_to_table(job.run)["stage"]
+    claimed = {
+        "rows": labels_fingerprint((*labels, *prepared.data.weight_tensors(*labels))),
+        "job": json.dumps([job.model.name, dict(job.model.options), stages], default=str, sort_keys=True),
+    }
+    remedies = {
+        "rows": "on other training or validation rows: resume it with the same data, target, share and seed",
+        "job": "with another model or other stages: resume it with the same settings",
+    }
+    new = not study.get_trials(deepcopy=False)
+    for name, value in claimed.items():
+        old = study.user_attrs.get(name)
+        if old is None and new:
+            study.set_user_attr(name, value)
+        elif old not in (None, value):
+            raise ValueError(f"this study has searched {remedies[name]}, or search in another folder")
+
+
 def _plain(space: SearchSpace) -> dict[str, list[Any]]:
     """Return a space as JSON gives it back."""
     plain: dict[str, list[Any]] = json.loads(json.dumps(space, default=str))
@@ -203,7 +233,7 @@ def run_search(plan: SearchPlan, prepared: PreparedData | None = None, *, callba
         callback: `callback(study, trial)` is called after each trial.
 
     Raises:
-        ValueError: The study in the plan's file has searched other settings or values.
+        ValueError: The study in the plan's file has searched other settings or values, or on other rows.
     """
     optuna = extras.load("optuna", "tune")
     if plan.threads is not None:
@@ -211,6 +241,7 @@ def run_search(plan: SearchPlan, prepared: PreparedData | None = None, *, callba
     data = prepare_data(plan.job.data, seed=plan.job.seed) if prepared is None else prepared
     study = open_study(plan.file)
     claim_space(study, plan.space)
+    claim_rows(study, plan, data)
 
     seeded = False
 
