@@ -126,11 +126,11 @@ def _run_processes(plan: SearchPlan, prepared: PreparedData, processes: int) -> 
     console = _console.output()
     bars = Progress("Searching", *columns, console=console, transient=True, disable=not console.is_terminal)
     with bars as progress:
-        bar = progress.add_task("", total=plan.trials, best="–", completed=len(study.trials))
+        bar = progress.add_task("", total=plan.trials, best="–", completed=tuning.finished_trials(study))
 
         def update(current: Any, _: Any) -> None:
             values = [trial.value for trial in current.get_trials(deepcopy=False) if trial.value is not None]
-            finished = sum(trial.state.is_finished() for trial in current.get_trials(deepcopy=False))
+            finished = tuning.finished_trials(current)
             best = f"{max(values):.4f}" if values else "–"
             progress.update(bar, completed=finished, best=best)
             if not console.is_terminal:

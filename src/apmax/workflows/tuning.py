@@ -46,6 +46,8 @@ STUDY_NAME = "apmax"
 STEPS_PER_STAGE = 10**6
 """A step of the study is an epoch; each stage has its own range of steps, as stages may stop early."""
 LEAST_TRIALS_FOR_IMPORTANCE = 8
+_DIVERGED = "diverged"
+"""Attribute of a trial that diverged. Optuna has the same state for trials that were interrupted."""
 _SPACE = "space"
 """Attribute of a study: the values of every setting that it searches."""
 _ELSEWHERE = "resume it with the same values, or search in another folder"
@@ -142,7 +144,8 @@ class SearchPlan:
 def open_study(file: Path) -> Any:
     """Return the Optuna study in an SQLite file, which is created if it is missing."""
     optuna = extras.load("optuna", "tune")
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    # Its warnings are tracebacks of trials that diverged or were interrupted.
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     # Without a pool, which would leave connections open until the study is collected.
     options = {"poolclass": extras.load("sqlalchemy.pool", "tune").NullPool}
     return optuna.create_study(
@@ -251,13 +254,30 @@ def run_search(plan: SearchPlan, prepared: PreparedData | None = None, *, callba
             study.sampler = optuna.samplers.TPESampler(seed=_sampler_seed(plan.job.seed, trial.number))
             seeded = True
         choice = {path: trial.suggest_categorical(path, range(len(values))) for path, values in plan.space.items()}
-        return _validation_ap(plan.resolve(data, choice), data, trial)
+        try:
+            return _validation_ap(plan.resolve(data, choice), data, trial)
+        except DivergedError:
+            trial.set_user_attr(_DIVERGED, True)
+            raise
 
-    states = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED, optuna.trial.TrialState.FAIL)
-    if sum(trial.state in states for trial in study.get_trials(deepcopy=False)) < plan.trials:
-        limit = optuna.study.MaxTrialsCallback(plan.trials, states=states)
+    def limit(current: Any, _: Any) -> None:
+        if finished_trials(current) >= plan.trials:
+            current.stop()
+
+    if finished_trials(study) < plan.trials:
         callbacks = [limit] if callback is None else [callback, limit]
         study.optimize(objective, timeout=plan.seconds, callbacks=callbacks, catch=(DivergedError,))
+
+
+def finished_trials(study: Any) -> int:
+    """Return the number of trials that were finished, stopped early or diverged; interrupted ones do not count."""
+    state = extras.load("optuna", "tune").trial.TrialState
+    trials = study.get_trials(deepcopy=False)
+    return sum(trial.state in (state.COMPLETE, state.PRUNED) or _has_diverged(trial) for trial in trials)
+
+
+def _has_diverged(trial: Any) -> bool:
+    return bool(trial.user_attrs.get(_DIVERGED, False))
 
 
 def _sampler_seed(seed: int, first: int) -> int:
@@ -316,7 +336,7 @@ def search_result(study: Any, space: SearchSpace) -> SearchResult:
     return SearchResult(
         [(trial.number, trial.value, {path: space[path][trial.params[path]] for path in space}) for trial in done],
         sum(trial.state == state.PRUNED for trial in trials),
-        sum(trial.state == state.FAIL for trial in trials),
+        sum(map(_has_diverged, trials)),
         _importance(study, done),
     )
 
