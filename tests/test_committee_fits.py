@@ -82,6 +82,40 @@ class TestThreads:
         with pytest.raises(RuntimeError, match="no such model"):
             fit_committee(training_rows(X, y), members, folds=2, n_jobs=2)
 
+    @pytest.mark.slow
+    @pytest.mark.parametrize("kept", [False, True])
+    def test_an_interrupted_program_ends_while_torch_fits_in_a_thread(self, kept):
+        # With the traceback kept, as by an interactive session, the generator of results is not closed before the exit.
+        program = f"""
+import sys, numpy as np, torch
+from apmax.committee.tasks import *
+from apmax.committee.members import Cost, Member
+begun = threading.Event()
+def train(data):
+    layers = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(100)))
+    while True:
+        begun.set()
+        layers(torch.ones(8, 4)).sum().backward()
+def fail(data):
+    begun.wait()
+    raise KeyboardInterrupt
+members = {{"net": Member(train, None, "", Cost(1, 0, 0), serial=True), "other": Member(fail, None, "", Cost(1, 0, 0))}}
+class Rows:
+    encoded = release = lambda self: None
+    seconds = lambda self, member: 1.0
+    data = lambda self, *_: (None, None)
+try:
+    list(run_tasks([FitTask(0, "net"), FitTask(0, "other")], members, {{0: Rows()}}, n_jobs=2))
+except KeyboardInterrupt as error:
+    kept = error if {kept} else None
+    sys.exit(130)
+"""
+        for _ in range(3):
+            ended = subprocess.run(
+                [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+            )
+            assert (ended.returncode, ended.stderr) == (130, "")
+
     def test_threads_of_torch_are_restored(self):
         import torch
 

@@ -178,6 +178,25 @@ def test_unreadable_number_is_counted_and_counts_as_missing():
     assert report.unreadable == {"x": 1}
 
 
+def test_some_unreadable_values_are_shown():
+    encoder = TableEncoder.fit(table(x=["1", "2", "2", "5"], d=["2024-01-01", "2024-01-02"] * 2))
+    report = EncodingReport()
+    for numbers in (["many", "many", "inf", "3"], ["few", "?", "1,5", "some"]):
+        encoder.encode(table(x=numbers, d=["2024-01-01", "", "31.01.2024", "2024-01-03"]), report)
+    assert report.lines() == [
+        "column 'x': 5 of 8 values could not be read and count as missing: 'many', 'few', '1,5', …",
+        "column 'd': 2 of 8 values could not be read and count as missing: '31.01.2024'",
+    ]
+
+
+def test_a_missing_column_is_named_with_one_that_differs_in_case_or_spaces():
+    encoder, report = TableEncoder.fit(table(age=["1", "2", "2", "5"], b=["1", "2", "2", "6"])), EncodingReport()
+    encoder.encode(table(**{"Age ": ["1"], "b": ["2"]}), report)
+    assert report.lines() == [
+        "column 'age' is missing (did you mean 'Age '?): every row is scored as if its value were unknown"
+    ]
+
+
 def test_date_becomes_moment_week_year_and_hour():
     encoder = TableEncoder.fit(table(d=["1970-01-01 00:00", "1970-01-08 06:00", "1970-01-15 12:00"]))
     row = encoder.encode(table(d=["1970-01-08 06:00"]))[0].double()

@@ -191,6 +191,15 @@ def by_name(*texts: str, numbers: str):
     return make_pipeline(columns, LogisticRegression())
 
 
+def test_values_that_cannot_be_read_are_warned_of_and_new_categories_are_not(recwarn):
+    X, y = mixed_frame()
+    model = APEnsembleClassifier(["linear"], cv=2, random_state=0).fit(X, y)
+    model.decision_function(X.assign(city="elsewhere"))
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match="column 'x': 300 of 300 values could not be read .*: 'large'"):
+        model.predict_proba(X.assign(x="large"))
+
+
 class FrameWatcher(ClassifierMixin, BaseEstimator):
     """A classifier that only reads one form of rows, and ranks by a column."""
 

@@ -56,6 +56,11 @@ def make_model(lightning):
     return Model
 
 
+def test_the_mix_in_after_the_base_class_is_refused(lightning):
+    with pytest.raises(TypeError, match=r"put RankingMixin first: class Wrong\(RankingMixin, LightningModule\)"):
+        type("Wrong", (lightning.LightningModule, RankingMixin), {})
+
+
 @pytest.fixture
 def fit_model(lightning, make_model):
     def fit(epochs, directory, *, loss="ap", resume=None):

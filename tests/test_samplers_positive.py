@@ -309,11 +309,18 @@ class Graph:
         OnlyItems([{"x": 0, "label": label} for label in LABELS]),
         OnlyItems([Graph(label) for label in LABELS]),
         [Graph(label) for label in LABELS],
+        [(torch.zeros(2), label) for label in LABELS],
+        [("CCO", torch.tensor(label)) for label in LABELS],
     ],
     ids=lambda source: type(source).__name__,
 )
 def test_labels_come_from_anything_that_has_them(source):
     assert list(PositiveBatchSampler(source, 4, num_pos=1)) == list(PositiveBatchSampler(LABELS, 4, num_pos=1))
+
+
+@pytest.mark.parametrize("number", [int, np.float32, torch.tensor])
+def test_a_list_of_tuples_of_numbers_is_a_table_of_labels(number):
+    assert labels_of([(number(0), number(1)), (number(1), number(0))]).tolist() == [[0, 1], [1, 0]]
 
 
 def test_items_are_read_where_one_of_joined_data_sets_knows_no_labels():

@@ -17,6 +17,7 @@ from apmax.train import (
     ExactHead,
     Objective,
     Optimizer,
+    Run,
     Sampler,
     Schedule,
     Stage,
@@ -169,6 +170,24 @@ def test_records_report_the_configured_objective():
     record = train(model, run_of(Stage(epochs=1), objective=objective))[0]
     expected = ap_objective(predict(model, VALID).sigmoid(), VALID.tensors[1], "squared_hinge", 0.5)
     assert record.valid.objective == pytest.approx(expected.item())
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "message"),
+    [
+        (nn.Linear(2, 1), TRAIN, r"data must be a Data or a tuple \(train, valid\) of data sets, got TensorDataset"),
+        (nn.Linear(2, 1), {"train": TRAIN}, "data must be a Data .* got dict"),
+        (lambda: nn.Linear(2, 1), (TRAIN, VALID), "model must be a torch.nn.Module, got function"),
+    ],
+)
+def test_data_and_models_of_a_wrong_type_are_named(model, data, message):
+    with pytest.raises(TypeError, match=message):
+        epochs(model, data, Run(stages=(Stage(epochs=1),), accelerator="cpu"))
+
+
+def test_a_stage_alone_is_no_tuple_of_stages():
+    with pytest.raises(TypeError, match="stages must be a tuple of stages"):
+        Run(stages=Stage(epochs=1))
 
 
 def test_no_argument_takes_a_test_split():

@@ -433,10 +433,11 @@ def test_a_declared_type_decides_about_decimal_commas(role, tmp_path):
 @pytest.mark.parametrize(
     ("values", "line"),
     [
-        ([f"CC(=O)Oc1ccccc1C(=O)N{'C' * k}" for k in range(40)], "looks like SMILES, .*: smiles=text does"),
+        ([f"CC(=O)Oc1ccccc1C(=O)N{'C' * k}" for k in range(40)], "looks like SMILES, .*: smiles='text' does"),
+        ([*(f"CC(=O)Oc1ccccc1C(=O)N{'C' * k}" for k in range(38)), "no name", "?!"], "looks like SMILES"),
         ([f"{k},{k % 7}5" for k in range(40)], "decimal comma, such as '0,05', which are not read as numbers"),
         ([f"{1900 + 37 * k:,}.50" for k in range(40)], "looks like numbers such as '1,900.50', which are not read"),
-        ([f"scan-{k}.png" for k in range(40)], "names images, .*: path=text does"),
+        ([f"scan-{k}.png" for k in range(40)], "names images, .*: path='text' does"),
         ([f"C-{100 + k}" for k in range(40)], None),
         ([f"person {k}" for k in range(40)], None),
     ],

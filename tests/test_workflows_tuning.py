@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from apmax.losses import LOSSES
-from apmax.train import RECIPES, Run, Stage
+from apmax.train import RECIPES, DivergedError, Run, Stage
 from apmax.workflows import Overrides, plan_job, tuning
 from apmax.workflows.tuning import LOSS_SPACES, claim_space, default_space, open_study, parse_space, search_result
 from commands import run
@@ -93,6 +93,59 @@ def test_study_is_resumed(data, tmp_path):
     assert len(open_study(tmp_path / "study.db").trials) == 2
     assert tune(data, tmp_path, "--trials", 5, "--resume") == 0
     assert len(open_study(tmp_path / "study.db").trials) == 5
+
+
+def test_a_model_is_not_resumed_as_a_search_nor_a_search_as_a_training(data, tmp_path, capsys):
+    model, search = tmp_path / "model", tmp_path / "search"
+    train = ("train", data, "--target", "y", "--effort", "quick", "--no-report", "--resume", "--out")
+    assert run(*train, model) == 0
+    assert tune(data, search, "--trials", 1, "--resume") == 0
+    before = [(folder / "run.toml").read_bytes() for folder in (model, search)]
+    capsys.readouterr()
+    assert tune(data, model, "--trials", 1, "--resume") == 1
+    assert "model is not empty: it holds no search to continue; choose another folder" in capsys.readouterr().err
+    assert run(*train, search) == 1
+    assert "holds a search by `apmax tune`: choose another folder" in capsys.readouterr().err
+    assert [(folder / "run.toml").read_bytes() for folder in (model, search)] == before
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--seed", 5), "on other training or validation rows: resume it with the same data"),
+        (("--share", 0.3), "on other training or validation rows"),
+        (("--set", "stages.0.lr=0.5"), "with another model or other stages: resume it with the same settings"),
+    ],
+)
+def test_study_is_not_resumed_on_other_rows_or_by_another_job(data, tmp_path, capsys, more, message):
+    assert tune(data, tmp_path, "--trials", 1) == 0
+    assert tune(data, tmp_path, "--trials", 2, "--resume", *more) == 1
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert len(open_study(tmp_path / "study.db").trials) == 1
+    assert tune(data, tmp_path, "--trials", 2, "--resume") == 0
+
+
+def test_an_interrupted_trial_is_no_traceback_and_does_not_count(data, tmp_path, capfd, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tuning, "_validation_ap", interrupt)
+        assert tune(data, tmp_path, "--trials", 1) == 130
+    assert "Traceback" not in capfd.readouterr().err
+    assert tune(data, tmp_path, "--trials", 1, "--resume") == 0
+    assert "1 trials finished, 0 were stopped early, 0 diverged" in " ".join(capfd.readouterr().out.split())
+
+
+def test_a_diverged_trial_counts(data, tmp_path, capfd, monkeypatch):
+    def diverge_first(job, prepared, trial):
+        if trial.number == 0:
+            raise DivergedError("the loss is nan", step=1, rows=[], lr=1.0)
+        return 0.5
+
+    monkeypatch.setattr(tuning, "_validation_ap", diverge_first)
+    assert tune(data, tmp_path, "--trials", 2) == 0
+    assert "1 trials finished, 0 were stopped early, 1 diverged" in " ".join(capfd.readouterr().out.split())
 
 
 def test_value_of_a_trial_is_weighted_like_the_metrics_of_its_job(data, tmp_path):

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from apmax import __version__, extras
 
-LOCK_FILE, MANIFEST_FILE = ".lock", "manifest.json"
+LOCK_FILE, MANIFEST_FILE, STUDY_FILE = ".lock", "manifest.json", "study.db"
 FOLDER_FORMAT = "apmax folder"
 FOLDER_VERSION = 1
 _LARGEST_MANIFEST = 2**24
@@ -228,15 +228,17 @@ def file_checksum(path: Path) -> FileChecksum:
     return FileChecksum(size, digest.hexdigest())
 
 
-def check_free(folder: str | os.PathLike[str]) -> None:
+def check_free(
+    folder: str | os.PathLike[str], remedy: str = "continue with resume=True, or choose another folder"
+) -> None:
     """Raise unless a folder is missing or empty; the lock file of an earlier training does not count.
 
     Raises:
-        FileExistsError: It holds something.
+        FileExistsError: It holds something; the message ends with the remedy.
     """
     path = Path(folder)
     if path.exists() and (not path.is_dir() or any(each.name != LOCK_FILE for each in path.iterdir())):
-        raise FileExistsError(f"{folder} is not empty: continue with resume=True, or choose another folder")
+        raise FileExistsError(f"{folder} is not empty: {remedy}")
 
 
 @contextmanager

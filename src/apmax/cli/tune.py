@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from apmax.cli._options import DATA, JobOptions, with_job_options
-from apmax.folders import check_free
+from apmax.folders import STUDY_FILE, check_free
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -69,6 +69,8 @@ def tune_command(
     """
     if not resume:
         check_free(out)
+    elif not (out / STUDY_FILE).exists():
+        check_free(out, "it holds no search to continue; choose another folder")
 
     from apmax import workflows
     from apmax.cli import _console
@@ -88,7 +90,7 @@ def tune_command(
     if searched is None:
         resolved = job.resolve(prepared.config, rows=prepared.train_rows, positives=prepared.train_positives)
         searched = tuning.default_space(resolved.run)
-    file = out.resolve() / "study.db"
+    file = out.resolve() / STUDY_FILE
     plan = tuning.SearchPlan(job, searched, file, trials, timeout, threads=data_type.threads)
     plan.check(prepared)
     _console.show_notes(prepared.facts, prepared.warnings)
@@ -119,6 +121,7 @@ def _run_processes(plan: SearchPlan, prepared: PreparedData, processes: int) -> 
 
     study = tuning.open_study(plan.file)
     tuning.claim_space(study, plan.space)
+    tuning.claim_rows(study, plan, prepared)
     context = multiprocessing.get_context("spawn")
     others = [context.Process(target=tuning.run_search, args=(plan,), daemon=True) for _ in range(1, processes)]
     for other in others:
@@ -127,11 +130,11 @@ def _run_processes(plan: SearchPlan, prepared: PreparedData, processes: int) -> 
     console = _console.output()
     bars = Progress("Searching", *columns, console=console, transient=True, disable=not console.is_terminal)
     with bars as progress:
-        bar = progress.add_task("", total=plan.trials, best="–", completed=len(study.trials))
+        bar = progress.add_task("", total=plan.trials, best="–", completed=tuning.finished_trials(study))
 
         def update(current: Any, _: Any) -> None:
             values = [trial.value for trial in current.get_trials(deepcopy=False) if trial.value is not None]
-            finished = sum(trial.state.is_finished() for trial in current.get_trials(deepcopy=False))
+            finished = tuning.finished_trials(current)
             best = f"{max(values):.4f}" if values else "–"
             progress.update(bar, completed=finished, best=best)
             if not console.is_terminal:

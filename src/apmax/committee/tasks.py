@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import hashlib
 import json
@@ -14,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,8 @@ FINAL = -1
 _MOST_JOBS_WITHOUT_PROCESSES = 2
 # Time between two returns of free memory.
 _TRIM_SECONDS = 0.2
+# How long the end of the program waits for fits that were left; a step of a network mostly takes less.
+_LAST_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -293,6 +297,8 @@ def _run_in_threads(
     lanes += [take_free] * max(len(lanes) == 0, n_jobs - max(processes, len(lanes)))
     # Daemons: an interrupted program does not wait for a fit that nobody will use.
     threads = [threading.Thread(target=work, args=(lane,), daemon=True) for lane in lanes]
+    end_at_exit = partial(_end_threads, threads)
+    atexit.register(end_at_exit)
     for thread in threads:
         thread.start()
     try:
@@ -304,6 +310,7 @@ def _run_in_threads(
         # Their rows are freed with them.
         for thread in threads:
             thread.join()
+        atexit.unregister(end_at_exit)
     finally:
         stopped.set()
 
@@ -327,6 +334,17 @@ def _fit_in_processes(
     parallel = joblib.Parallel(n_jobs=processes, return_as="generator_unordered")
     for results in parallel(joblib.delayed(_fit_in_turn)(each) for each in fits):
         yield from results
+
+
+def _end_threads(threads: Sequence[threading.Thread]) -> None:
+    """End fits that still run when the program exits: torch aborts the process if Python ends under them."""
+    raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    deadline = time.monotonic() + _LAST_SECONDS
+    for thread in threads:
+        if thread.is_alive():
+            raise_in(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _next_result(results: queue.SimpleQueue[FitResult | BaseException]) -> FitResult | BaseException:

@@ -20,7 +20,8 @@ MISSING = ("", "?", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none", 
 DATE_FORMATS = ("iso", "iso with zone", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y")
 """In the order in which they are tried; the first that reads every value is taken."""
 
-NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(inf|infinity)$"
+INFINITE = r"^[+-]?(inf|infinity)$"
+NUMBER = rf"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|{INFINITE}"
 _DECIMAL_COMMA = r"^[+-]?(\d+,\d*|,\d+)([eE][+-]?\d+)?$"
 _WHOLE_NUMBER = r"^[+-]?\d+$"
 _FORMATTED_NUMBER = r"^[+-]?[$€£]? ?(\d{1,3}([,.'’ \x{a0}\x{202f}]\d{3})+([.,]\d+)?|\d+[.,]?\d*) ?[%$€£]?$"
@@ -101,6 +102,21 @@ def numbers(column: Any, *, decimal_comma: bool = False) -> tuple[Numbers, int]:
     values = pc.cast(array, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     finite = np.isfinite(values)
     return (values if finite.all() else np.where(finite, values, np.nan)), unreadable
+
+
+def unreadable_words(column: Any, values: Numbers, most: int) -> list[str]:
+    """Return the first different words of a column that are NaN in `values`, at most 50 characters of each.
+
+    >>> unreadable_words(pa.array(["1", "?", "many", "many", "few"]), np.array([1.0, *[np.nan] * 4]), 2)
+    ['many', 'few']
+    """
+    try:
+        text = words(column)
+    except ValueError:  # lists, bytes
+        return []
+    infinite = pc.match_substring_regex(text, INFINITE, ignore_case=True)
+    left_out = pc.or_(pc.fill_null(infinite, fill_value=True), pa.array(~np.isnan(values)))
+    return [word[:50] for word in pc.unique(text.filter(pc.invert(left_out)))[:most].to_pylist()]
 
 
 def decimal_points(column: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # type: ign
 
 from apmax import validation
 from apmax.committee import ArrayFeatures, TableFeatures, TrainingRows, find_members, fit_committee
-from apmax.committee.features import FrameFeatures, arrow_rows, take_frame
+from apmax.committee.features import ENCODED_ROWS, FrameFeatures, arrow_rows, take_frame
 from apmax.estimator.base import RankingClassifier
 
 _Array = NDArray[np.float64]
@@ -96,7 +97,15 @@ class APEnsembleClassifier(RankingClassifier):
         self.classes_, self._sign, labels, weight = self._binary_labels(y, sample_weight)
         groups = None if groups is None else validation.group_array(groups, len(y))
         kept = np.flatnonzero(weight > 0)
-        columns = TableFeatures(arrow_rows(X).take(kept)) if self._mixed else ArrayFeatures(X[kept])
+        columns: ArrayFeatures | TableFeatures
+        if self._mixed:
+            from apmax.data.tables import TableEncoder  # needs pyarrow, which tables of numbers do not
+
+            table = arrow_rows(X).take(kept)
+            self._encoder = TableEncoder.fit(table)
+            columns = TableFeatures(table, self._encoder)
+        else:
+            columns = ArrayFeatures(X[kept])
         rows = TrainingRows(
             FrameFeatures(take_frame(frame, kept), columns) if self._reads_frame else columns,
             labels[kept],
@@ -111,17 +120,31 @@ class APEnsembleClassifier(RankingClassifier):
     def decision_function(self, X: Any) -> _Array:
         """Return (n,) calibrated log-odds of `classes_[1]`; their order is the ranking.
 
+        Values of a data frame that cannot be read as the numbers or dates of training count as missing, with a warning.
+
         Raises:
             ValueError: A data frame has other columns than in training, or in another order.
         """
         check_is_fitted(self, "committee_")
         if self._mixed:
             _check_columns(X, self.feature_names_in_.tolist())
+            self._warn_of_unreadable(X)
             rows = X if self._reads_frame else arrow_rows(X)
         else:
             array = validate_data(self, X, dtype=np.float64, reset=False)
             rows = X if self._reads_frame and _is_frame(X) else array
         return np.asarray(self._sign * self.committee_.log_odds(self.committee_.score(rows)))
+
+    def _warn_of_unreadable(self, X: Any) -> None:
+        from apmax.data.tables import EncodingReport
+
+        table, report = arrow_rows(X), EncodingReport()
+        for start in range(0, table.num_rows, ENCODED_ROWS):
+            self._encoder.encode(table.slice(start, ENCODED_ROWS), report)
+        # Not of new categories, which are to be expected.
+        report.unseen.clear()
+        for line in report.lines():
+            warnings.warn(line, stacklevel=3)
 
 
 def _given_folds(cv: Any, X: Any, y: Any, groups: Any, kept: NDArray[np.int64]) -> list[tuple[Any, Any]]:

@@ -54,6 +54,13 @@ class RankingMixin:
     current_epoch: int
     trainer: Any
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Raise `TypeError` where the mix-in comes after the base class, whose hooks would replace its own."""
+        super().__init_subclass__(**options)
+        before = cls.__mro__[: cls.__mro__.index(RankingMixin)]
+        if any(base.__name__ == "LightningModule" for base in before):
+            raise TypeError(f"put RankingMixin first: class {cls.__name__}(RankingMixin, LightningModule)")
+
     def on_train_epoch_start(self) -> None:
         """Call `set_epoch` of the loss and of the samplers."""
         inherited = getattr(super(), "on_train_epoch_start", None)

@@ -3,7 +3,7 @@
     import xgboost
     from apmax.integrations.xgboost import APObjective, xgboost_average_precision
 
-    stop = xgboost.callback.EarlyStopping(50, maximize=True)
+    stop = xgboost.callback.EarlyStopping(rounds=50, maximize=True)
     booster = xgboost.train({"min_child_weight": 0.01}, train, 500, obj=APObjective(), evals=[(valid, "valid")],
                             custom_metric=xgboost_average_precision, callbacks=[stop])
     model = xgboost.XGBClassifier(objective=APObjective(), eval_metric=xgboost_average_precision, callbacks=[stop])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping
 from typing import Any
 
@@ -97,6 +98,14 @@ def _named_label(item: Any) -> Any:
 
 def _is_array(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
-        # A list of items that carry labels, as graph data often come, is a data set and not a list of labels.
-        return len(value) == 0 or _named_label(value[0]) is None
+        # A list of items that carry labels, as graph data often come, or of tuples that begin with an input is a data
+        # set and not a list of labels.
+        return len(value) == 0 or not (_is_pair(value[0]) or _named_label(value[0]) is not None)
     return isinstance(value, Tensor) or hasattr(value, "__array__")
+
+
+def _is_pair(item: Any) -> bool:
+    """Return whether an item is a tuple that begins with an input, not a row of labels."""
+    if not isinstance(item, tuple) or len(item) < 2:
+        return False
+    return not isinstance(item[0], (numbers.Number, np.generic)) and getattr(item[0], "ndim", 1) != 0

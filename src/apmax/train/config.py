@@ -62,7 +62,7 @@ class ConfigTable:
             if isinstance(value, Mapping):
                 self._set(name, config_from_table(nested, value, name))
             elif not isinstance(value, nested):
-                raise TypeError(f"{name} must be a {nested.__name__} or a table of its fields, got {value!r}")
+                raise TypeError(f"{name} must be of type {nested.__name__} or a table of its fields, got {value!r}")
         self.check()
 
     def _set(self, name: str, value: Any) -> None:
@@ -495,6 +495,8 @@ class Run(ConfigTable):
 
     def check(self) -> None:
         """Raise for a run without stages and for counts below their minimum."""
+        if isinstance(self.stages, (Stage, ExactHead)):
+            raise TypeError("stages must be a tuple of stages, got one: write (stage,)")
         stages = tuple(stage_from_table(s) if isinstance(s, Mapping) else s for s in self.stages)
         if not stages or not all(isinstance(stage, (Stage, ExactHead)) for stage in stages):
             raise ValueError(f"stages must hold at least one Stage or ExactHead, got {self.stages!r}")

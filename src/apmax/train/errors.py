@@ -19,7 +19,8 @@ class DivergedError(RuntimeError):
         now = f" (now {lr:g})" if lr else " of the stages before"
         super().__init__(
             f"{reason} at step {step}{where}; look for NaN or huge values in the inputs of these rows, "
-            f"or lower the learning rate{now}. The last checkpoint precedes this step and can be resumed."
+            f"or lower the learning rate{now}. A run with a directory can be resumed from its last checkpoint, "
+            "which precedes this step."
         )
 
 

@@ -62,6 +62,7 @@ def epochs(
         Terminated: The process received SIGTERM; the run is checkpointed.
         FileExistsError: The directory holds a run and `resume` is not set.
         ValueError: Data, model, configuration and checkpoint do not match.
+        TypeError: `model` is no module, or `data` neither `Data` nor a tuple.
 
     >>> import torch
     >>> from torch.utils.data import TensorDataset
@@ -71,6 +72,12 @@ def epochs(
     >>> [record.epoch for record in epochs(nn.Linear(1, 1), (split, split), run)]
     [1, 2, 3]
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model must be a torch.nn.Module, got {type(model).__name__}; fit takes a function that builds one, too"
+        )
+    if not isinstance(data, (Data, tuple, list)):
+        raise TypeError(f"data must be a Data or a tuple (train, valid) of data sets, got {type(data).__name__}")
     data = data if isinstance(data, Data) else Data(*data)
     if resume and resume is not True and resume != "previous":
         raise ValueError(f"resume must be True, False or 'previous', got {resume!r}")

@@ -38,7 +38,7 @@ from torch import nn
 
 from apmax.committee import Member, read_committee
 from apmax.data import Targets
-from apmax.folders import FolderError, Manifest, read_manifest, write_atomic, write_manifest
+from apmax.folders import STUDY_FILE, FolderError, Manifest, read_manifest, write_atomic, write_manifest
 from apmax.train import Ensemble, PlattCurve
 from apmax.workflows.data_types import DATA_TYPES, DataType, Encoder, FrozenImageType, ImageData, data_type_of
 from apmax.workflows.data_types.images import ImageEncoder
@@ -108,12 +108,14 @@ def read_started(folder: Path) -> Manifest | None:
     """Return the manifest of a training that was begun in a folder; None if there is none.
 
     Raises:
-        FolderError: The manifest is damaged, or there are checkpoints or members of a committee and no manifest: of
-            which data and settings they are is then not known.
+        FolderError: The manifest is damaged, the folder is that of a search, or there are checkpoints or members of a
+            committee and no manifest: of which data and settings they are is then not known.
     """
     try:
         return read_manifest(folder, kind=MODEL_KIND)
     except FileNotFoundError:
+        if (folder / STUDY_FILE).exists():
+            raise FolderError(f"{folder} holds a search by `apmax tune`: choose another folder") from None
         for what, pattern in (("a checkpoint", "checkpoint*.pt"), ("members of a committee", "members/*/*.scores.npz")):
             if any(folder.glob(pattern)) or any(folder.glob(f"*-*/{pattern}")):
                 raise FolderError(

@@ -15,7 +15,8 @@ import torch
 
 from apmax import extras
 from apmax.metrics import average_precision
-from apmax.train import DivergedError, Run, Stage, epochs, parse_literal, predict
+from apmax.train import DivergedError, Run, Stage, epochs, parse_literal, predict, run_to_table
+from apmax.train.run_directory import labels_fingerprint
 from apmax.workflows.job import Job, JobPlan, write_job
 from apmax.workflows.prepare import PreparedData, prepare_data
 from apmax.workflows.training import build_job_network
@@ -45,6 +46,8 @@ STUDY_NAME = "apmax"
 STEPS_PER_STAGE = 10**6
 """A step of the study is an epoch; each stage has its own range of steps, as stages may stop early."""
 LEAST_TRIALS_FOR_IMPORTANCE = 8
+_DIVERGED = "diverged"
+"""Attribute of a trial that diverged. Optuna has the same state for trials that were interrupted."""
 _SPACE = "space"
 """Attribute of a study: the values of every setting that it searches."""
 _ELSEWHERE = "resume it with the same values, or search in another folder"
@@ -141,7 +144,8 @@ class SearchPlan:
 def open_study(file: Path) -> Any:
     """Return the Optuna study in an SQLite file, which is created if it is missing."""
     optuna = extras.load("optuna", "tune")
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    # Its warnings are tracebacks of trials that diverged or were interrupted.
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     # Without a pool, which would leave connections open until the study is collected.
     options = {"poolclass": extras.load("sqlalchemy.pool", "tune").NullPool}
     return optuna.create_study(
@@ -185,6 +189,35 @@ def _check_space(study: Any, space: SearchSpace) -> None:
             raise ValueError(f"space: {path} was searched among {values} in this study, not {now}; {_ELSEWHERE}")
 
 
+def claim_rows(study: Any, plan: SearchPlan, prepared: PreparedData) -> None:
+    """Store the training and validation rows of a new study, and its model and stages; compare them with an old one's.
+
+    Rows are compared by their labels and weights: inputs encoded on two machines may differ in their last bits. A study
+    of an earlier version, which has trials and no rows, is not compared.
+
+    Raises:
+        ValueError: The validation AP of the study's trials is that of other rows, or of another job.
+    """
+    labels = prepared.data.label_tensors()
+    job = plan.resolve(prepared, {})
+    stages = run_to_table(job.run)["stage"]
+    claimed = {
+        "rows": labels_fingerprint((*labels, *prepared.data.weight_tensors(*labels))),
+        "job": json.dumps([job.model.name, dict(job.model.options), stages], default=str, sort_keys=True),
+    }
+    remedies = {
+        "rows": "on other training or validation rows: resume it with the same data, target, share and seed",
+        "job": "with another model or other stages: resume it with the same settings",
+    }
+    new = not study.get_trials(deepcopy=False)
+    for name, value in claimed.items():
+        old = study.user_attrs.get(name)
+        if old is None and new:
+            study.set_user_attr(name, value)
+        elif old not in (None, value):
+            raise ValueError(f"this study has searched {remedies[name]}, or search in another folder")
+
+
 def _plain(space: SearchSpace) -> dict[str, list[Any]]:
     """Return a space as JSON gives it back."""
     plain: dict[str, list[Any]] = json.loads(json.dumps(space, default=str))
@@ -203,7 +236,7 @@ def run_search(plan: SearchPlan, prepared: PreparedData | None = None, *, callba
         callback: `callback(study, trial)` is called after each trial.
 
     Raises:
-        ValueError: The study in the plan's file has searched other settings or values.
+        ValueError: The study in the plan's file has searched other settings or values, or on other rows.
     """
     optuna = extras.load("optuna", "tune")
     if plan.threads is not None:
@@ -211,6 +244,7 @@ def run_search(plan: SearchPlan, prepared: PreparedData | None = None, *, callba
     data = prepare_data(plan.job.data, seed=plan.job.seed) if prepared is None else prepared
     study = open_study(plan.file)
     claim_space(study, plan.space)
+    claim_rows(study, plan, data)
 
     seeded = False
 
@@ -220,13 +254,30 @@ def run_search(plan: SearchPlan, prepared: PreparedData | None = None, *, callba
             study.sampler = optuna.samplers.TPESampler(seed=_sampler_seed(plan.job.seed, trial.number))
             seeded = True
         choice = {path: trial.suggest_categorical(path, range(len(values))) for path, values in plan.space.items()}
-        return _validation_ap(plan.resolve(data, choice), data, trial)
+        try:
+            return _validation_ap(plan.resolve(data, choice), data, trial)
+        except DivergedError:
+            trial.set_user_attr(_DIVERGED, True)
+            raise
 
-    states = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED, optuna.trial.TrialState.FAIL)
-    if sum(trial.state in states for trial in study.get_trials(deepcopy=False)) < plan.trials:
-        limit = optuna.study.MaxTrialsCallback(plan.trials, states=states)
+    def limit(current: Any, _: Any) -> None:
+        if finished_trials(current) >= plan.trials:
+            current.stop()
+
+    if finished_trials(study) < plan.trials:
         callbacks = [limit] if callback is None else [callback, limit]
         study.optimize(objective, timeout=plan.seconds, callbacks=callbacks, catch=(DivergedError,))
+
+
+def finished_trials(study: Any) -> int:
+    """Return the number of trials that were finished, stopped early or diverged; interrupted ones do not count."""
+    state = extras.load("optuna", "tune").trial.TrialState
+    trials = study.get_trials(deepcopy=False)
+    return sum(trial.state in (state.COMPLETE, state.PRUNED) or _has_diverged(trial) for trial in trials)
+
+
+def _has_diverged(trial: Any) -> bool:
+    return bool(trial.user_attrs.get(_DIVERGED, False))
 
 
 def _sampler_seed(seed: int, first: int) -> int:
@@ -285,7 +336,7 @@ def search_result(study: Any, space: SearchSpace) -> SearchResult:
     return SearchResult(
         [(trial.number, trial.value, {path: space[path][trial.params[path]] for path in space}) for trial in done],
         sum(trial.state == state.PRUNED for trial in trials),
-        sum(trial.state == state.FAIL for trial in trials),
+        sum(map(_has_diverged, trials)),
         _importance(study, done),
     )
 

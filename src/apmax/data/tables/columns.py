@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
@@ -24,6 +24,8 @@ MANY = 64
 MOST_RARE = 10_000
 """The largest number of rare words that are kept."""
 DAY = 86400.0
+_SHOWN = 3
+"""Values that are shown of a finding."""
 
 
 @dataclass
@@ -35,12 +37,16 @@ class EncodingReport:
         absent: Columns that are missing.
         unseen: Per column of categories, the values that training did not have and their counts.
         unreadable: Per column of numbers or dates, the number of values that cannot be read.
+        examples: Per column of numbers or dates, some of these values.
+        similar: Per missing column, the column whose name differs from it in case and spaces only, if there is one.
     """
 
     rows: int = 0
     absent: list[str] = field(default_factory=list)
     unseen: dict[str, Counter[str]] = field(default_factory=dict)
     unreadable: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+    similar: dict[str, str] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
         """Return one line per finding, none if there are none.
@@ -51,16 +57,29 @@ class EncodingReport:
         column 'age' is missing: every row is scored as if its value were unknown
         column 'city': 2 of 10 rows have a value that is not in the training rows: 'Rome'
         """
-        lines = [f"column {n!r} is missing: every row is scored as if its value were unknown" for n in self.absent]
+        lines = []
+        for name in self.absent:
+            hint = f" (did you mean {self.similar[name]!r}?)" if name in self.similar else ""
+            lines.append(f"column {name!r} is missing{hint}: every row is scored as if its value were unknown")
         for name, counts in self.unseen.items():
-            shown = ", ".join(repr(value) for value, _ in counts.most_common(3)) + (", …" if len(counts) > 3 else "")
+            shown = _shown([value for value, _ in counts.most_common(_SHOWN + 1)])
             rows = sum(counts.values())
             lines.append(
                 f"column {name!r}: {rows} of {self.rows} rows have a value that is not in the training rows: {shown}"
             )
         for name, count in self.unreadable.items():
-            lines.append(f"column {name!r}: {count} of {self.rows} values could not be read and count as missing")
+            line = f"column {name!r}: {count} of {self.rows} values could not be read and count as missing"
+            examples = self.examples.get(name)
+            lines.append(f"{line}: {_shown(examples)}" if examples else line)
         return lines
+
+    def add_absent(self, names: Sequence[str], present: Sequence[str]) -> None:
+        """Note the columns that are missing among those that are there."""
+        self.absent = list(names)
+        for name in names:
+            same = [column for column in present if column.strip().lower() == name.strip().lower()]
+            if same:
+                self.similar[name] = same[0]
 
     def add_unseen(self, name: str, values: dict[str, int]) -> None:
         """Count values of a category that training did not have; beyond a thousand different ones as "…"."""
@@ -70,10 +89,19 @@ class EncodingReport:
         for value, count in values.items():
             counts[value if value in counts or len(counts) < 1000 else "…"] += count
 
-    def add_unreadable(self, name: str, count: int) -> None:
-        """Count values that could not be read."""
-        if count:
-            self.unreadable[name] = self.unreadable.get(name, 0) + count
+    def add_unreadable(self, name: str, count: int, column: Any = None, values: Numbers | None = None) -> None:
+        """Count values that could not be read, and keep some: those of `column` that are NaN in `values`."""
+        if not count:
+            return
+        self.unreadable[name] = self.unreadable.get(name, 0) + count
+        kept = self.examples.setdefault(name, [])
+        if values is not None and len(kept) <= _SHOWN:
+            found = parsing.unreadable_words(column, values, _SHOWN + 1)
+            kept += [word for word in found if word not in kept][: _SHOWN + 1 - len(kept)]
+
+
+def _shown(values: Sequence[str]) -> str:
+    return ", ".join(map(repr, values[:_SHOWN])) + (", …" if len(values) > _SHOWN else "")
 
 
 @dataclass(frozen=True)
@@ -109,7 +137,7 @@ class Number:
     def encode(self, column: Any, report: EncodingReport) -> list[Numbers]:
         """Return the scaled numbers and, where training had missing values, 1 for missing."""
         values, unreadable = self.read(column)
-        report.add_unreadable(self.name, unreadable)
+        report.add_unreadable(self.name, unreadable, column, values)
         scaled = RobustScale(self.median, self.scale)(values)
         return [scaled, np.isnan(values).astype(float)] if self.indicator else [scaled]
 
@@ -198,7 +226,7 @@ class Date:
     def encode(self, column: Any, report: EncodingReport) -> list[Numbers]:
         """Return the scaled time, and sine and cosine of each cycle; all 0 where missing, with an indicator."""
         values, unreadable = parsing.seconds(column, self.format)
-        report.add_unreadable(self.name, unreadable)
+        report.add_unreadable(self.name, unreadable, column, values)
         parts = [RobustScale(self.median, self.scale)(values)]
         # 1970-01-01 was a Thursday, which only shifts the phase.
         for period in (7 * DAY, 365.2425 * DAY, *([DAY] if self.hours else [])):

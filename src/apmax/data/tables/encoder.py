@@ -140,7 +140,7 @@ class TableEncoder:
                 f"none of the columns that were trained on is there: they are {list_names(self.names)}, "
                 f"these are {list_names(table.column_names)}"
             )
-        report.absent = absent
+        report.add_absent(absent, table.column_names)
         report.rows += table.num_rows
         matrix = np.empty((table.num_rows, len(self.sizes)), np.float32)
         place = 0

@@ -33,6 +33,8 @@ INSPECTED_ROWS = 32
 """Rows of a column that are inspected for names of image files, SMILES and decimal commas."""
 _SMILES = re.compile(r"(?:\[[^\]\s]+\]|Br|Cl|[BCNOPSFIbcnops]|[=#$:/\\.()%+-]|\d)+")
 _SHORTEST_SMILES = 5
+# The rest may be mistakes in the file, such as names.
+_SHARE_OF_SMILES = 0.9
 
 
 @dataclass(frozen=True)
@@ -196,9 +198,12 @@ def _unread_columns(table: Any, names: Sequence[str]) -> list[str]:
         if not texts:
             continue
         if all(text.lower().endswith(ENDINGS) for text in texts):
-            lines.append(f"column {name!r} names images, which a table does not read: path={name} does")
-        elif all(map(_SMILES.fullmatch, texts)) and sum(map(_like_a_molecule, texts)) > len(texts) / 2:
-            lines.append(f"column {name!r} looks like SMILES, which a table does not read: smiles={name} does")
+            lines.append(f"column {name!r} names images, which a table does not read: path={name!r} does")
+        elif (
+            sum(map(bool, map(_SMILES.fullmatch, texts))) >= _SHARE_OF_SMILES * len(texts)
+            and sum(map(_like_a_molecule, texts)) > len(texts) / 2
+        ):
+            lines.append(f"column {name!r} looks like SMILES, which a table does not read: smiles={name!r} does")
         elif parsing.has_decimal_commas(column):
             lines.append(
                 f"column {name!r} looks like numbers with a decimal comma, such as {texts[0]!r}, which are not read as "
