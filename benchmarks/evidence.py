@@ -160,6 +160,7 @@ def main() -> None:
         print("\n".join(listing(steps)))
         return
     data_folder()  # a missing one ends the list before its first command
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` keeps the time in the ledger, as Ctrl-C does
     run_steps(steps, options.hours, options.libauc)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import time
 
@@ -88,6 +90,18 @@ def test_the_ledger_has_the_time_of_an_interrupted_command_and_the_list_ends(tmp
     run_steps([Step(1, "reproduce table1"), Step(1, "reproduce table2")], 1.0, None, tmp_path / "ledger")
     (line,) = (tmp_path / "ledger").read_text().splitlines()
     assert (json.loads(line)["command"], json.loads(line)["exit"]) == ("reproduce table1", None)
+
+
+def test_a_list_that_is_killed_keeps_the_time_of_its_command(tmp_path, monkeypatch):
+    handler = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setenv("APMAX_DATA", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["evidence", "--tiers", "1"])
+    monkeypatch.setattr(evidence, "run_steps", lambda steps, hours, libauc: os.kill(os.getpid(), signal.SIGTERM))
+    try:
+        with pytest.raises(KeyboardInterrupt):  # which `run_steps` writes into the ledger
+            evidence.main()
+    finally:
+        signal.signal(signal.SIGTERM, handler)
 
 
 def test_no_command_begins_when_the_time_is_over_and_a_failure_ends_the_list(tmp_path, monkeypatch):
