@@ -160,7 +160,7 @@ def agree(rank, port):
     check_same_training("labels", {"seed": 0}, 2)
     with pytest.raises(ValueError, match=r"data: process 1 of 2 \(on .*\) has other rows"):
         check_same_training(f"labels of {rank}", {"seed": 0}, 2)
-    with pytest.raises(ValueError, match=r"seed of process 1 of 2 \(on .*\) differ"):
+    with pytest.raises(ValueError, match=r"seed: process 1 of 2 \(on .*\) has another value"):
         check_same_training("labels", {"seed": rank}, 2)
     dist.destroy_process_group()
 
