@@ -26,7 +26,9 @@ from apmax.reproduce.results import append_line, claimed, read_lines
 from apmax.reproduce.run import read_trace, run_trial
 from benchmarks.data_folder import data_folder
 
-LINES, WORK = Path("results", "best-test-epoch.jsonl"), Path("out", "reproduce")
+LINES = Path("results", "best-test-epoch.jsonl")
+# Not that of `apmax reproduce`: its runs are the same, but their epochs have no test scores.
+WORK = Path("out", "best-test-epoch")
 CELLS = (
     *((data, model) for data in ("aicures", "aicures-random") for model in ("gine", "mpnn")),
     *(("hiv", model) for model in ("gine", "mpnn", "ml-mpnn")),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 
 import pytest
-from benchmarks.best_test_epoch import measure, planned_trials, run_missing
+from benchmarks.best_test_epoch import WORK, measure, planned_trials, run_missing
 
+from apmax.cli.reproduce import reproduce_command
 from apmax.reproduce import Workspace, plan_searches
 from apmax.reproduce.results import read_lines
 from apmax.reproduce.run import read_trace
@@ -41,6 +43,10 @@ def test_a_run_has_its_chosen_epoch_the_last_and_the_best(tmp_path, data_dir, ti
     assert found["last"] == {"epoch": 2, "auprc": trace[2]}
     assert found["best"]["auprc"] == max(trace.values())
     assert found["chosen"]["auprc"] == pytest.approx(trace[found["chosen"]["epoch"]], abs=1e-5)
+
+
+def test_runs_of_apmax_reproduce_whose_epochs_have_no_test_scores_are_not_continued():
+    assert inspect.signature(reproduce_command).parameters["work"].default != WORK
 
 
 def test_runs_that_the_file_has_are_not_repeated(tmp_path, data_dir, tiny_trial, monkeypatch):

@@ -298,9 +298,10 @@ class TestContinuing:
             assert again.calibration == whole.calibration
             assert np.array_equal(again.blend.weights, whole.blend.weights)
 
+    @pytest.mark.parametrize("count", [200, 201])
     @pytest.mark.parametrize("exchanged", ["folds", "members", "folders"])
-    def test_files_that_were_exchanged_are_fitted_again(self, exchanged, tmp_path):
-        X, y = shifted_table()
+    def test_files_that_were_exchanged_are_fitted_again(self, exchanged, count, tmp_path):
+        X, y = shifted_table(rows=count)
         members = find_members(["linear", "linear_ce"])
         folders = [tmp_path / "a", tmp_path / "b"]
         labels = (y, np.roll(y, 1))
@@ -335,14 +336,16 @@ class TestContinuing:
         assert len(fitted) == (1 if exchanged == "folders" else 2)
         assert np.array_equal(again.score(X), committees[0].score(X))
 
-    def test_results_of_other_rows_are_refused(self, tmp_path):
+    def test_results_of_other_rows_are_fitted_again(self, tmp_path):
         X, y = shifted_table()
         members = find_members(["linear"])
         save = lambda result: save_result(tmp_path, result, members["linear"])  # noqa: E731
         fit_committee(training_rows(X, y), members, folds=2, on_result=save)
+        fitted, fewer = [], training_rows(X[:151], y[:151])
         finished = load_results(tmp_path, members, 2)
-        with pytest.raises(ValueError, match="finished must be results of the same rows"):
-            fit_committee(training_rows(X[:150], y[:150]), members, folds=2, finished=finished)
+        again = fit_committee(fewer, members, folds=2, finished=finished, on_result=fitted.append)
+        assert len(fitted) == 2
+        assert np.array_equal(again.score(X), fit_committee(fewer, members, folds=2).score(X))
 
     @pytest.mark.slow
     def test_a_killed_process_continues_to_the_same_bits(self, tmp_path):

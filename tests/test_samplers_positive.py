@@ -323,6 +323,11 @@ def test_a_list_of_tuples_of_numbers_is_a_table_of_labels(number):
     assert labels_of([(number(0), number(1)), (number(1), number(0))]).tolist() == [[0, 1], [1, 0]]
 
 
+def test_a_label_of_none_does_not_make_a_table_of_labels_a_data_set():
+    with pytest.raises(ValueError, match="labels must be an array, tensor or list of 0 and 1"):
+        labels_of([(None, 1), (1, 0)])
+
+
 def test_items_are_read_where_one_of_joined_data_sets_knows_no_labels():
     known = TensorDataset(torch.zeros(5, 2), torch.tensor(LABELS[:5]))
     assert labels_of(ConcatDataset([known, OnlyItems(ITEMS[5:])])).tolist() == list(LABELS)

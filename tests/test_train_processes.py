@@ -13,8 +13,9 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.utils.data import TensorDataset
 
-from apmax.train import load_checkpoint, read_records
+from apmax.train import Data, Run, Stage, fit, load_checkpoint, read_records
 from apmax.train.processes import OtherProcessError, check_same_training, from_first, shared_errors
 from commands import run
 from small_training import same
@@ -160,7 +161,7 @@ def agree(rank, port):
     check_same_training("labels", {"seed": 0}, 2)
     with pytest.raises(ValueError, match=r"data: process 1 of 2 \(on .*\) has other rows"):
         check_same_training(f"labels of {rank}", {"seed": 0}, 2)
-    with pytest.raises(ValueError, match=r"seed of process 1 of 2 \(on .*\) differ"):
+    with pytest.raises(ValueError, match=r"seed: process 1 of 2 \(on .*\) has another value"):
         check_same_training("labels", {"seed": rank}, 2)
     dist.destroy_process_group()
 
@@ -204,9 +205,31 @@ def test_a_network_that_one_process_cannot_build_leaves_no_file(tmp_path):
     assert not (tmp_path / "trained").exists()
 
 
-def train_from_job(rank, folder, port):
+def set_torchrun_variables(rank, port):
     settings = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test", "WORLD_SIZE": 2}
     os.environ.update({name: str(value) for name, value in {**settings, "RANK": rank, "LOCAL_RANK": rank}.items()})
+
+
+def fit_by_function(rank, port):
+    set_torchrun_variables(rank, port)
+
+    def build():
+        if rank == 1:
+            raise ValueError("not on this machine")
+        return torch.nn.Linear(4, 1)
+
+    labels = torch.arange(40) % 5 == 0
+    data = Data(TensorDataset(torch.zeros(40, 4), labels.float()))
+    with pytest.raises(ValueError if rank else OtherProcessError, match="not on this machine"):
+        fit(build, data, Run(stages=(Stage(epochs=1),), accelerator="cpu", devices=2))
+
+
+def test_a_function_that_fails_in_one_process_ends_fit_in_all():
+    mp.spawn(fit_by_function, args=(29519,), nprocs=2)
+
+
+def train_from_job(rank, folder, port):
+    set_torchrun_variables(rank, port)
     os.chdir(folder)
     run("train", "run.toml", "--devices", 2, "--out", "trained")
 

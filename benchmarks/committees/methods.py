@@ -39,11 +39,6 @@ def cpu_seconds() -> float:
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def use_cores(count: int) -> None:
     """Keep this process and its children to so many cores, with as many threads.
 

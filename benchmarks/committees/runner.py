@@ -13,9 +13,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from apmax.data.caching import available_cores
 from apmax.metrics import auprc, auroc, average_precision
 from apmax.reproduce.results import append_line, read_lines
-from benchmarks.committees.methods import Scored, cores, cpu_seconds
+from benchmarks.committees.methods import Scored, cpu_seconds
 from benchmarks.origin import benchmark_commit
 
 PACKAGES = ("lightgbm", "scikit-learn", "numpy", "torch")
@@ -59,7 +60,7 @@ def run(options: RunOptions, suite: Suite) -> None:
     """Run what is not in the file yet."""
     lines = read_lines(options.path)
     common = {
-        "cores": cores(),
+        "cores": available_cores(),
         "commit": benchmark_commit(),
         "versions": package_versions(options.autogluon, suite.packages),
     }

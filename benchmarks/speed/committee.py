@@ -122,10 +122,11 @@ def measure(rows: int, columns: int, effort: str) -> dict[str, float]:
 
     from apmax.committee import ArrayFeatures, TrainingRows, find_members, fit_committee, plan_committee
     from apmax.committee.storage import save_committee
+    from apmax.data.caching import available_cores
     from apmax.folders import folder_bytes
 
     X, y = table(rows, columns)
-    jobs = len(os.sched_getaffinity(0))
+    jobs = available_cores()
     plan = plan_committee(
         rows=rows, positives=int(y.sum()), columns=columns, possible_folds=5, effort=effort, n_jobs=jobs
     )

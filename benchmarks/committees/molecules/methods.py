@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.committees.methods import EFFORTS, Scored, cores, run_command, train_rows_by_command
+from apmax.data.caching import available_cores
+from benchmarks.committees.methods import EFFORTS, Scored, run_command, train_rows_by_command
 from benchmarks.committees.molecules.problems import MoleculeSplit, load_molecule_split
 from benchmarks.committees.runner import Suite
 
@@ -69,14 +70,14 @@ def _write_csv(path: Path, rows: Sequence[Sequence[object]]) -> None:
 def _lightgbm_counts(split: MoleculeSplit, seed: int) -> Scored:
     from lightgbm import LGBMClassifier
 
-    model = LGBMClassifier(random_state=seed, n_jobs=cores(), verbose=-1).fit(split.train, split.train_labels)
+    model = LGBMClassifier(random_state=seed, n_jobs=available_cores(), verbose=-1).fit(split.train, split.train_labels)
     return Scored(model.predict_proba(split.test)[:, 1])
 
 
 def _forest_bits(split: MoleculeSplit, seed: int) -> Scored:
     from sklearn.ensemble import RandomForestClassifier
 
-    model = RandomForestClassifier(random_state=seed, n_jobs=cores())
+    model = RandomForestClassifier(random_state=seed, n_jobs=available_cores())
     model.fit((split.train > 0).astype("float32").tocsc(), split.train_labels)
     return Scored(model.predict_proba((split.test > 0).astype("float32"))[:, 1])
 

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apmax.data import k_fold
+from apmax.data.caching import available_cores
 from apmax.metrics import average_precision
-from benchmarks.committees.methods import EFFORTS, Scored, cores, train_rows_by_command
+from benchmarks.committees.methods import EFFORTS, Scored, train_rows_by_command
 from benchmarks.committees.runner import PACKAGES, Suite
 from benchmarks.committees.tables.problems import TableSplit, load_table_split
 
@@ -48,7 +49,9 @@ def _positive_probability(estimator: Any, split: TableSplit) -> Scored:
 def _lightgbm(split: TableSplit, seed: int, **parameters: Any) -> Scored:
     from lightgbm import LGBMClassifier
 
-    return _positive_probability(LGBMClassifier(random_state=seed, n_jobs=cores(), verbose=-1, **parameters), split)
+    return _positive_probability(
+        LGBMClassifier(random_state=seed, n_jobs=available_cores(), verbose=-1, **parameters), split
+    )
 
 
 def _hist_gradient_boosting(split: TableSplit, seed: int) -> Scored:
@@ -60,13 +63,13 @@ def _hist_gradient_boosting(split: TableSplit, seed: int) -> Scored:
 def _random_forest(split: TableSplit, seed: int) -> Scored:
     from sklearn.ensemble import RandomForestClassifier
 
-    return _positive_probability(RandomForestClassifier(random_state=seed, n_jobs=cores()), split)
+    return _positive_probability(RandomForestClassifier(random_state=seed, n_jobs=available_cores()), split)
 
 
 def _extra_trees(split: TableSplit, seed: int) -> Scored:
     from sklearn.ensemble import ExtraTreesClassifier
 
-    return _positive_probability(ExtraTreesClassifier(random_state=seed, n_jobs=cores()), split)
+    return _positive_probability(ExtraTreesClassifier(random_state=seed, n_jobs=available_cores()), split)
 
 
 BASELINES: dict[str, Callable[[TableSplit, int], Scored]] = {
@@ -105,7 +108,7 @@ def tune_lightgbm(split: TableSplit, seed: int, seconds: float) -> Scored:
         }
         values = []
         for step, (train, held_out) in enumerate(folds):
-            model = LGBMClassifier(random_state=seed, n_jobs=cores(), verbose=-1, **parameters)
+            model = LGBMClassifier(random_state=seed, n_jobs=available_cores(), verbose=-1, **parameters)
             model.fit(split.train[train], labels[train])
             scores = model.predict_proba(split.train[held_out])[:, 1]
             values.append(float(average_precision(scores, labels[held_out])))
@@ -133,7 +136,7 @@ def fit_autogluon(split: TableSplit, python: str, seconds: float, presets: str |
         np.savez(rows, train=split.train, train_labels=split.train_labels, test=split.test)
         script = Path(__file__).with_name("autogluon_fit.py")
         command = [python, str(script), str(rows), str(scores), "--seconds", str(seconds)]
-        command += ["--cores", str(cores())]
+        command += ["--cores", str(available_cores())]
         command += ["--presets", presets] if presets else []
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         result = subprocess.run(

@@ -282,8 +282,8 @@ def fit_committee(
         on_progress: Called at the start and after each new result, in this thread.
 
     Raises:
-        ValueError: Too few rows for folds, a fold without both classes in its training rows, scores that are not
-            finite, or finished results of other rows.
+        ValueError: Too few rows for folds, a fold without both classes in its training rows, or scores that are not
+            finite.
     """
     split = make_folds(rows, folds, seed) if isinstance(folds, int) else list(folds)
     for number, (train, _) in enumerate(split):
@@ -300,7 +300,8 @@ def fit_committee(
         parts[FINAL] = _fold_rows(rows, (every, every[:0]), None, seed)
     digests = {number: part.digest() for number, part in parts.items()}
     origins = {(fold, name): f"{name} of {digest}" for fold, digest in digests.items() for name in members}
-    done = _checked_results(finished or {}, members, split, origins)
+    # Files of results may have been exchanged, between folds, members, targets or folders.
+    done = {key: result for key, result in (finished or {}).items() if result.origin == origins.get(key)}
     whole = parts.pop(FINAL, None)
     tasks = [FitTask(fold, name) for name in members for fold, part in parts.items() if len(part.held_out)]
     final = [FitTask(FINAL, name) for name in members] if refit else []
@@ -330,25 +331,6 @@ def _fold_rows(rows: TrainingRows, fold: _Fold, stopping: _Fold | None, seed: in
     """Return the rows of a fold with the encoding that is fitted to its training rows."""
     encoding = rows.features.fit(fold[0], rows.sample_weight)
     return FoldRows(rows.features, encoding, rows.labels, rows.sample_weight, *fold, stopping, seed)
-
-
-def _checked_results(
-    finished: Mapping[tuple[int, str], FitResult],
-    members: Mapping[str, Member],
-    split: Sequence[_Fold],
-    origins: Mapping[tuple[int, str], str],
-) -> dict[tuple[int, str], FitResult]:
-    """Return the finished results of these origins; raise where they cannot be of these folds."""
-    lengths = {number: len(held_out) for number, (_, held_out) in enumerate(split)} | {FINAL: 0}
-    done = {key: result for key, result in finished.items() if key[1] in members}
-    for (fold, name), result in done.items():
-        if len(result.scores) != lengths.get(fold):
-            raise ValueError(
-                f"finished must be results of the same rows and folds: that of {name} for fold {fold + 1} has "
-                f"{len(result.scores)} scores, the fold {lengths.get(fold, 'does not exist')}"
-            )
-    # Files of folds of one size may have been exchanged, between folds, members, targets or folders.
-    return {key: result for key, result in done.items() if result.origin == origins.get(key)}
 
 
 @dataclass

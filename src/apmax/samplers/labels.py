@@ -106,6 +106,6 @@ def _is_array(value: Any) -> bool:
 
 def _is_pair(item: Any) -> bool:
     """Return whether an item is a tuple that begins with an input, not a row of labels."""
-    if not isinstance(item, tuple) or len(item) < 2:
+    if not isinstance(item, tuple) or len(item) < 2 or item[0] is None:  # None: a label that was not measured
         return False
     return not isinstance(item[0], (numbers.Number, np.generic)) and getattr(item[0], "ndim", 1) != 0

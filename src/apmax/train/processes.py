@@ -113,7 +113,7 @@ def check_same_training(fingerprint: str, settings: dict[str, object], world_siz
             )
         for name, value in first_settings.items():
             if others.get(name) != value:
-                raise ValueError(f"{name} of {where} differ from those of process 0: start all with the same settings")
+                raise ValueError(f"{name}: {where} has another value than process 0: start all with the same settings")
 
 
 def process_count(run: Run) -> int:

@@ -18,7 +18,7 @@ from apmax.train.config import Run
 from apmax.train.data import Data
 from apmax.train.display import RunMonitor, make_monitor
 from apmax.train.loop import epochs
-from apmax.train.processes import from_first
+from apmax.train.processes import from_first, shared_errors
 from apmax.train.randomness import mix_seed, preserved_generators, seed_example, seed_torch
 from apmax.train.records import Record
 from apmax.train.run_directory import LOG_NAME, read_records
@@ -90,7 +90,8 @@ def fit(
     if member_data is not None and len(member_data) != run.ensemble:
         raise ValueError(f"member_data must be one per model, got {len(member_data)} for ensemble={run.ensemble}")
     fabric = launch_runtime(run, directory)
-    models = _make_members(model, run, fabric.device)
+    with shared_errors(fabric.world_size):
+        models = _make_members(model, run, fabric.device)
     records: list[Record] = []
     first = fabric.global_rank == 0
     log = None if directory is None else Path(directory) / LOG_NAME
