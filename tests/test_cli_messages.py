@@ -32,7 +32,8 @@ def test_folder_that_is_called_like_an_option_keeps_its_name(committee, tmp_path
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "manifest.json").write_text("{}")
     data = committee / "train.csv"
-    assert "apmax: model is not empty" in error_of(capsys, "train", data, "--target", "bought", "--out", "model")
+    for out in (["--out", "model"], ["--out=model"]):
+        assert "apmax: model is not empty" in error_of(capsys, "train", data, "--target", "bought", *out)
     assert "apmax: model was not written by apmax" in error_of(capsys, "predict", "model/", data, "--out", "ranked.csv")
     assert "apmax: --model must be" in error_of(
         capsys, "train", data, "--target", "bought", "--model", "x", "--out", "r"
