@@ -173,6 +173,15 @@ def test_hint_to_predict_can_be_copied_into_a_shell(committee, tmp_path, capsys)
     assert f"apmax predict '{folder}' DATA --sort" in capsys.readouterr().out
 
 
+def test_comparison_of_a_member_with_its_committee_tells_them_apart(committee, capsys):
+    folder = committee / "run"
+    command = ["evaluate", folder, committee / "train.csv", "--against", folder, "--member", "gbdt", "--no-report"]
+    assert run(*command) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"AP of {folder} (gbdt) minus AP of {folder}:" in shown
+    assert shown.count("95 %") == 3
+
+
 @pytest.mark.parametrize("positive", [[], ["--positive", "2"]])
 def test_target_of_three_values_names_the_remedy(tmp_path, capsys, positive):
     rows = [{"x": k, "y": k % 3, "many": k % 40, "same": 1, "empty": ""} for k in range(90)]
