@@ -91,6 +91,9 @@ def test_rows_of_weight_zero_are_left_out(tmp_path):
     nothing = write_csv(tmp_path / "nothing.csv", [{**row, "weight": 0} for row in rows])
     with pytest.raises(ValueError, match=r"weight: column 'weight' of nothing\.csv is 0 in every row"):
         evaluate_source(*model.open(nothing))
+    no_positive = [{**row, "weight": int(row["bought"] == "no")} for row in rows]
+    with pytest.raises(ValueError, match="has no row whose 'bought' is 'yes' and whose weight is above 0"):
+        evaluate_source(*model.open(write_csv(tmp_path / "no_positive.csv", no_positive)))
 
 
 def test_models_with_and_without_weights_are_compared_on_the_rows_that_have_one(tmp_path):

@@ -124,7 +124,11 @@ def report_folder(
         others = {}
         if against is not None:
             other = load_other_model(against, model=against_model)
-            others[Path(against).resolve().name] = [_score_other(saved, other, data, options)]
+            rival = _score_other(saved, other, data, options)
+            if np.array_equal(rival.rows, part.rows):
+                # Both count the same rows: another model may know of no weights.
+                rival = replace(rival, sample_weight=part.sample_weight)
+            others[Path(against).resolve().name] = [rival]
         return collect_report(
             saved,
             [part],
