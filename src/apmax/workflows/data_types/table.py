@@ -212,7 +212,7 @@ def _unread_columns(table: Any, names: Sequence[str]) -> list[str]:
         elif (formatted := parsing.formatted_number(column)) is not None:
             lines.append(
                 f"column {name!r} looks like numbers such as {formatted!r}, which are not read as numbers: write them "
-                "without separators of thousands, currency and percent sign"
+                "with a decimal point, and without separators of thousands, currency and percent sign"
             )
     return lines
 
