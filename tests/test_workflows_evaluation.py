@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from apmax.workflows import compare_models, evaluate_scores, evaluate_source, evaluate_targets, load_model, train_job
-from small_files import client_rows, write_csv
+from small_files import client_rows, write_csv, write_csv_with_commas
 
 
 def sample(rows=300, shift=1.0, seed=0):
@@ -63,11 +63,11 @@ def test_bad_weight_is_reported_with_its_row_in_the_file(tmp_path, monkeypatch):
 
 
 def test_weights_may_have_decimal_commas(tmp_path):
-    rows = [{**row, "weight": 0.5 + k % 3} for k, row in enumerate(client_rows(200))]
-    commas = [{**row, "weight": str(row["weight"]).replace(".", ",")} for row in rows]
+    rows = [{**row, "weight": str(0.5 + k % 3)} for k, row in enumerate(client_rows(200))]
+    points = write_csv(tmp_path / "points.csv", rows)
+    commas = write_csv_with_commas(tmp_path / "commas.csv", rows, names=["weight"])
     found = []
-    for name, each in (("points", rows), ("commas", commas)):
-        file = write_csv(tmp_path / f"{name}.csv", each)
+    for name, file in (("points", points), ("commas", commas)):
         data = {"train": file, "target": "bought", "weight": "weight"}
         committee = {"members": ["linear_ce"], "effort": "quick"}
         train_job({"data": data, "committee": committee}, out=tmp_path / name)

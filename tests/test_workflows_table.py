@@ -29,7 +29,7 @@ from apmax.workflows import (
 from apmax.workflows.data_types import TableType
 from apmax.workflows.job import job_from_table, job_to_table, read_data_config
 from apmax.workflows.prepare import prepare_data
-from small_files import client_rows, write_csv
+from small_files import client_rows, write_csv, write_csv_with_commas
 
 QUICK = Overrides(epochs=2, settings={"stages.0.epochs": 3, "accelerator": "cpu"})
 
@@ -267,6 +267,15 @@ def test_a_weight_that_is_no_weight_is_an_error_with_its_row(value, tmp_path):
     with pytest.raises(ValueError, match=message):
         train_job(table, QUICK, out=tmp_path / "r")
     assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("column", ["weight", "time"])
+def test_thousands_between_commas_are_no_decimal_commas(column, tmp_path):
+    rows = [{**row, "n": f"{900 + 10 * number:,}"} for number, row in enumerate(client_rows(60))]
+    with pytest.raises(ValueError, match=rf"{column}: column 'n' .*50 .*'1,000'"):
+        prepare_data(TableData(write_csv(tmp_path / "a.csv", rows), "bought", **{column: "n"}), seed=0)
+    file = write_csv_with_commas(tmp_path / "b.csv", [{**row, "n": row["n"].replace(",", ".")} for row in rows], ["n"])
+    prepare_data(TableData(file, "bought", **{column: "n"}), seed=0)
 
 
 def test_networks_of_an_ensemble_begin_at_the_log_odds_of_the_prior_by_their_own_seeds(file, tmp_path):
