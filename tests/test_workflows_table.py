@@ -65,6 +65,7 @@ def test_column_of_the_split_is_no_feature(file, column):
 
 
 def test_groups_of_the_test_that_are_in_training_too_are_counted(file, tmp_path):
+    file.write_text(file.read_text() + "0.5,,2024-02-01,0\n")
     test = tmp_path / "test.csv"
     test.write_text("x,patient,day,y\n5,p1,2024-02-01,1\n1,p1,2024-02-01,0\n0.1,new,2024-02-02,0\n2,,2024-02-02,0\n")
     warnings = prepare(file, group="patient", test=str(test)).warnings
@@ -255,6 +256,11 @@ def test_weights_count_in_training_calibration_and_metrics(tmp_path):
     assert result.valid.each["bought"].ap.estimate == pytest.approx(ap, abs=1e-9)
     assert "66 rows of weight 0 are left out" in notes
     assert "w" not in result.model.encoder.names
+    weight = np.array([row["w"] for row in rows[:200] if row["w"]])
+    data = prepare_data(TableData(train, "bought", valid=valid, weight="w"), seed=0).data
+    np.testing.assert_allclose(data.sample_weight, weight / weight.mean(), rtol=1e-6)
+    columns = (scored.scores[:, 0].astype(np.float32), scored.labels[:, 0], scored.sample_weight)
+    assert result.model.calibrated(*columns).calibration == result.model.calibration
     again = evaluate_source(*result.model.open(valid))[0]
     assert again.each["bought"].ap.estimate == pytest.approx(ap, abs=1e-6)
 
