@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -195,10 +196,11 @@ def read_configuration(folder: str | os.PathLike[str]) -> str:
 def page_name(data: str | os.PathLike[str]) -> str:
     """Return the name of the page on other rows.
 
-    >>> page_name("tables/next_month.csv")
-    'report-next_month.html'
+    >>> page_name("tables/clients.2024.csv.gz")
+    'report-clients.2024.html'
     """
-    return f"report-{Path(data).name.partition('.')[0]}.html"
+    name = re.sub(r"\.(csv|parquet|smi|sdf)(\.gz)?$", "", Path(data).name, flags=re.IGNORECASE)
+    return f"report-{name}.html"
 
 
 def store_report(folder: str | os.PathLike[str], data: ReportData) -> Path:
