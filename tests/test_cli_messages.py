@@ -32,7 +32,8 @@ def test_folder_that_is_called_like_an_option_keeps_its_name(committee, tmp_path
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "manifest.json").write_text("{}")
     data = committee / "train.csv"
-    assert "apmax: model is not empty" in error_of(capsys, "train", data, "--target", "bought", "--out", "model")
+    for out in (["--out", "model"], ["--out=model"]):
+        assert "apmax: model is not empty" in error_of(capsys, "train", data, "--target", "bought", *out)
     assert "apmax: model was not written by apmax" in error_of(capsys, "predict", "model/", data, "--out", "ranked.csv")
     assert "apmax: --model must be" in error_of(
         capsys, "train", data, "--target", "bought", "--model", "x", "--out", "r"
@@ -170,6 +171,15 @@ def test_hint_to_predict_can_be_copied_into_a_shell(committee, tmp_path, capsys)
     data = [committee / "train.csv", "--target", "bought", "--effort", "quick", "--no-report"]
     assert run("train", *data, "--out", folder) == 0
     assert f"apmax predict '{folder}' DATA --sort" in capsys.readouterr().out
+
+
+def test_comparison_of_a_member_with_its_committee_tells_them_apart(committee, capsys):
+    folder = committee / "run"
+    command = ["evaluate", folder, committee / "train.csv", "--against", folder, "--member", "gbdt", "--no-report"]
+    assert run(*command) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"AP of {folder} (gbdt) minus AP of {folder}:" in shown
+    assert shown.count("95 %") == 3
 
 
 @pytest.mark.parametrize("positive", [[], ["--positive", "2"]])

@@ -14,10 +14,10 @@ from scipy import stats
 
 from apmax.decide import assess_threshold, choose_threshold, decide_folder, read_decisions
 from apmax.folders import FolderError, read_manifest
-from apmax.workflows import load_model
+from apmax.workflows import load_model, load_scored_rows, train_job
 from commands import run
 from model_folders import copy_model
-from small_files import read_csv
+from small_files import client_rows, read_csv, write_csv
 
 
 def sample(rows=400, seed=0, shift=2.0):
@@ -312,6 +312,16 @@ def test_a_threshold_for_arrays_needs_torch_and_numpy_only():
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown == "3.0\n"
+
+
+def test_a_decision_on_a_folder_counts_the_weights_of_its_rows(tmp_path):
+    rows = [{**row, "w": 1 + number % 3} for number, row in enumerate(client_rows(200))]
+    data = {"train": write_csv(tmp_path / "a.csv", rows), "target": "bought", "weight": "w"}
+    train_job({"data": data, "committee": {"members": ["linear_ce"], "effort": "quick"}}, out=tmp_path / "run")
+    (part,) = load_scored_rows(tmp_path / "run").values()
+    expected = choose_threshold(part.scores, part.labels, recall=0.5, sample_weight=part.sample_weight)
+    assert decide_folder(tmp_path / "run", recall=0.5).decision == expected
+    assert choose_threshold(part.scores, part.labels, recall=0.5) != expected
 
 
 @pytest.mark.slow

@@ -226,6 +226,20 @@ def test_parameters_that_a_network_does_not_use_warn(parameters, words):
     assert warned[0].filename == __file__
 
 
+def test_unused_parameters_warn_once_where_the_loss_is_chosen():
+    model = APClassifier(solver="adam", loss="auto", hidden=(), accelerator="cpu", epochs=1, cv=2, l2=1.0)
+    with pytest.warns(UserWarning, match="l2 is not used") as warned:
+        model.fit(*table(60))
+    assert len(warned) == 1
+
+
+def test_no_loss_is_chosen_for_stages():
+    model = APClassifier(solver="adam", loss="auto", hidden=(), accelerator="cpu", stages=(Stage(epochs=1),))
+    with pytest.warns(UserWarning, match="loss is not used with stages="):
+        model.fit(*table(60))
+    assert not hasattr(model, "loss_scores_")
+
+
 @pytest.mark.parametrize("hidden", [64, "64", (64, 0.5)])
 def test_invalid_widths_are_refused(hidden):
     with pytest.raises(TypeError, match="hidden must be a"):

@@ -21,7 +21,7 @@ from apmax.report import (
 from apmax.report.importance import _draw_rows
 from apmax.report.pictures import atom_effects, draw_molecule, draw_thumbnail, masked_smiles
 from apmax.train import EpochMetrics, Record
-from apmax.workflows import load_model, load_scored_rows
+from apmax.workflows import load_model, load_scored_rows, train_job
 from commands import run
 from small_files import client_rows, write_csv, write_csv_with_commas
 
@@ -71,6 +71,22 @@ def test_positives_that_no_ranking_has_higher_are_not_missed(client_folder, tmp_
     rows[best[50]]["bought"] = "no"
     content = report_folder(client_folder / "run", data=write_csv(tmp_path / "perfect.csv", rows))
     assert [table.title for table in content.targets[0].examples] == ["Top-ranked rows"]
+
+
+def test_report_on_other_rows_leaves_out_those_of_weight_zero(tmp_path):
+    rows = [{**row, "weight": k % 4} for k, row in enumerate(client_rows(400))]
+    file = write_csv(tmp_path / "a.csv", rows)
+    for name, more in (("weighted", {"weight": "weight"}), ("plain", {"columns": {"weight": "drop"}})):
+        data = {"train": file, "target": "bought", **more}
+        train_job({"data": data, "committee": {"members": ["linear_ce"], "effort": "quick"}}, out=tmp_path / name)
+    content = report_folder(tmp_path / "weighted", data=file, against=tmp_path / "plain")
+    (target,) = content.targets
+    assert [part.rows for part in target.parts] == [300, 300]
+    assert target.verdict[1].startswith("Against plain on the same a.csv rows: ")
+    assert target.importance.rows == 300
+    examples = [each for table in target.examples for each in table.rows]
+    assert all(rows[int(each.cells[0])]["weight"] for each in examples)
+    assert max(each.rank for each in examples) <= 300
 
 
 def test_subgroups_add_up(client_report):

@@ -457,7 +457,9 @@ def test_columns_that_a_table_does_not_read_are_named(values, line, tmp_path):
 
 def test_copies_of_positive_rows_are_reported_unless_groups_keep_them_together(tmp_path):
     plain = [{**row, "case": k, "x": f"{k / 7:.3f}", "few": k % 3} for k, row in enumerate(client_rows(200))]
-    for name, rows in {"plain": plain, "copies": [row for row in plain for _ in range(2)]}.items():
+    copies = [row for row in plain for _ in range(2)]
+    numbered = [{**row, "case": f"case {k}"} for k, row in enumerate(copies)]
+    for name, rows in {"plain": plain, "copies": copies, "numbered": numbered}.items():
         write_csv(tmp_path / f"{name}.csv", rows)
     few = [{"few": row["few"], "more": k % 5, "bought": row["bought"]} for k, row in enumerate(plain)]
     write_csv(tmp_path / "few.csv", few)
@@ -470,7 +472,7 @@ def test_copies_of_positive_rows_are_reported_unless_groups_keep_them_together(t
         return [line for line in lines if "repeated" in line]
 
     assert re.match("40 of 40 positive rows are repeated, equal in all columns: .*group=COLUMN", *warnings("copies"))
-    assert warnings("copies", group="case") == warnings("plain") == warnings("few") == []
+    assert warnings("copies", group="case") == warnings("plain") == warnings("few") == warnings("numbered") == []
 
 
 @pytest.mark.parametrize("column", ["group", "time"])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
 from apmax.metrics import average_precision, compare
-from apmax.workflows import demo
+from apmax.workflows import demo, load_model
 from apmax.workflows.demo import DEMO_METHODS, DEMO_TASKS, draw_cell
 from commands import run
 
@@ -63,5 +65,11 @@ def test_demo_prints_both_tables_and_draws_the_curves(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert all(shown.count(f"│ {name} ") == len(DEMO_TASKS) for name in DEMO_METHODS)
     assert "Linear trained by AP against cross-entropy" in shown
+    (command,) = [line for line in shown.splitlines() if line.startswith("$ apmax train ")]
+    folder = tmp_path / "again"
+    words = [folder if word == str(tmp_path / "model") else word for word in shlex.split(command)[2:]]
+    assert run(*words, "--no-report", "--quiet") == 0
+    names = [set(load_model(each).committees[0].table) for each in (folder, tmp_path / "model")]
+    assert names[0] == names[1] == {"gbdt", "linear", "linear_ce"}
     assert (tmp_path / "model" / "manifest.json").is_file()
     assert (tmp_path / "demo_pr_curves.png").stat().st_size > 10_000

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from apmax.workflows import compare_models, evaluate_scores, evaluate_source, evaluate_targets, load_model, train_job
-from small_files import client_rows, write_csv
+from small_files import client_rows, write_csv, write_csv_with_commas
 
 
 def sample(rows=300, shift=1.0, seed=0):
@@ -63,11 +63,11 @@ def test_bad_weight_is_reported_with_its_row_in_the_file(tmp_path, monkeypatch):
 
 
 def test_weights_may_have_decimal_commas(tmp_path):
-    rows = [{**row, "weight": 0.5 + k % 3} for k, row in enumerate(client_rows(200))]
-    commas = [{**row, "weight": str(row["weight"]).replace(".", ",")} for row in rows]
+    rows = [{**row, "weight": str(0.5 + k % 3)} for k, row in enumerate(client_rows(200))]
+    points = write_csv(tmp_path / "points.csv", rows)
+    commas = write_csv_with_commas(tmp_path / "commas.csv", rows, names=["weight"])
     found = []
-    for name, each in (("points", rows), ("commas", commas)):
-        file = write_csv(tmp_path / f"{name}.csv", each)
+    for name, file in (("points", points), ("commas", commas)):
         data = {"train": file, "target": "bought", "weight": "weight"}
         committee = {"members": ["linear_ce"], "effort": "quick"}
         train_job({"data": data, "committee": committee}, out=tmp_path / name)
@@ -91,6 +91,9 @@ def test_rows_of_weight_zero_are_left_out(tmp_path):
     nothing = write_csv(tmp_path / "nothing.csv", [{**row, "weight": 0} for row in rows])
     with pytest.raises(ValueError, match=r"weight: column 'weight' of nothing\.csv is 0 in every row"):
         evaluate_source(*model.open(nothing))
+    no_positive = [{**row, "weight": int(row["bought"] == "no")} for row in rows]
+    with pytest.raises(ValueError, match="has no row whose 'bought' is 'yes' and whose weight is above 0"):
+        evaluate_source(*model.open(write_csv(tmp_path / "no_positive.csv", no_positive)))
 
 
 def test_models_with_and_without_weights_are_compared_on_the_rows_that_have_one(tmp_path):

@@ -29,7 +29,7 @@ from apmax.workflows import (
 from apmax.workflows.data_types import TableType
 from apmax.workflows.job import job_from_table, job_to_table, read_data_config
 from apmax.workflows.prepare import prepare_data
-from small_files import client_rows, write_csv
+from small_files import client_rows, write_csv, write_csv_with_commas
 
 QUICK = Overrides(epochs=2, settings={"stages.0.epochs": 3, "accelerator": "cpu"})
 
@@ -65,6 +65,7 @@ def test_column_of_the_split_is_no_feature(file, column):
 
 
 def test_groups_of_the_test_that_are_in_training_too_are_counted(file, tmp_path):
+    file.write_text(file.read_text() + "0.5,,2024-02-01,0\n")
     test = tmp_path / "test.csv"
     test.write_text("x,patient,day,y\n5,p1,2024-02-01,1\n1,p1,2024-02-01,0\n0.1,new,2024-02-02,0\n2,,2024-02-02,0\n")
     warnings = prepare(file, group="patient", test=str(test)).warnings
@@ -255,6 +256,11 @@ def test_weights_count_in_training_calibration_and_metrics(tmp_path):
     assert result.valid.each["bought"].ap.estimate == pytest.approx(ap, abs=1e-9)
     assert "66 rows of weight 0 are left out" in notes
     assert "w" not in result.model.encoder.names
+    weight = np.array([row["w"] for row in rows[:200] if row["w"]])
+    data = prepare_data(TableData(train, "bought", valid=valid, weight="w"), seed=0).data
+    np.testing.assert_allclose(data.sample_weight, weight / weight.mean(), rtol=1e-6)
+    columns = (scored.scores[:, 0].astype(np.float32), scored.labels[:, 0], scored.sample_weight)
+    assert result.model.calibrated(*columns).calibration == result.model.calibration
     again = evaluate_source(*result.model.open(valid))[0]
     assert again.each["bought"].ap.estimate == pytest.approx(ap, abs=1e-6)
 
@@ -267,6 +273,15 @@ def test_a_weight_that_is_no_weight_is_an_error_with_its_row(value, tmp_path):
     with pytest.raises(ValueError, match=message):
         train_job(table, QUICK, out=tmp_path / "r")
     assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("column", ["weight", "time"])
+def test_thousands_between_commas_are_no_decimal_commas(column, tmp_path):
+    rows = [{**row, "n": f"{900 + 10 * number:,}"} for number, row in enumerate(client_rows(60))]
+    with pytest.raises(ValueError, match=rf"{column}: column 'n' .*50 .*'1,000'"):
+        prepare_data(TableData(write_csv(tmp_path / "a.csv", rows), "bought", **{column: "n"}), seed=0)
+    file = write_csv_with_commas(tmp_path / "b.csv", [{**row, "n": row["n"].replace(",", ".")} for row in rows], ["n"])
+    prepare_data(TableData(file, "bought", **{column: "n"}), seed=0)
 
 
 def test_networks_of_an_ensemble_begin_at_the_log_odds_of_the_prior_by_their_own_seeds(file, tmp_path):

@@ -77,6 +77,15 @@ def test_best_trial_is_written_as_a_job_that_gives_its_value(data, tmp_path, cap
     )
 
 
+def test_study_is_in_the_folder_whatever_its_name(data, tmp_path, capsys):
+    folder = tmp_path / "a?b #{1}%20"
+    assert tune(data, folder, "--trials", 1) == 0
+    assert [file.name for file in tmp_path.iterdir()] == [folder.name]
+    assert f"apmax train '{folder / 'run.toml'}' --out DIR" in capsys.readouterr().out
+    assert tune(data, folder, "--trials", 2, "--resume") == 0
+    assert len(open_study(folder / "study.db").trials) == 2
+
+
 def test_search_without_a_terminal_has_a_line_for_each_trial(data, tmp_path, capsys):
     assert tune(data, tmp_path / "t", "--trials", 2) == 0
     lines = capsys.readouterr().out.splitlines()

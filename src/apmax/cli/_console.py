@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -40,8 +41,11 @@ _NAMES = "|".join(sorted(FLAGS, key=len, reverse=True))
 _FIRST_WORD = re.compile(rf"^({_NAMES})(?=:| (?:must|is|are|was|has|have|and|names|needs|mirrors|\d|'))")
 _MODEL_OPTION = re.compile(rf"^(?=unknown key '({'|'.join(MODEL_KEYS)})' in the options of model)")
 _EXCLUSIVE = re.compile(rf"\b({_NAMES})\b(?= and |.* exclude each other)")
-_KEYWORD = re.compile(rf"(?<!['\w.])({_NAMES})=(\{{[^}}]*\}}|\([^)]*\)|\"[^\"]*\"|'[^']*'|\.\.\.|[^\s,;:()]+)")
-
+_KEYWORD = re.compile(
+    rf"(?<!['\w.])({_NAMES})=(\{{(?:'[^']*'|\"[^\"]*\"|[^}}'\"])*\}}|\([^)]*\)|\"[^\"]*\"|'[^']*'|\.\.\.|[^\s,;:()]+)"
+)
+_FOR_SHELL = re.compile(r"[\s'\"$&|;<>()`\\*?#!]")
+"""Characters for which a value is quoted."""
 _NARROWEST_COLUMN, _WIDEST_TABLE = 10, 10_000
 
 
@@ -143,15 +147,23 @@ def keywords_to_flags(message: str) -> str:
 
 
 def _keyword_to_flag(found: re.Match[str]) -> str:
-    flag, value = FLAGS[found[1]], found[2].strip("\"'")
+    flag, value = FLAGS[found[1]], found[2]
     if value in ("True", "..."):
         return flag if value == "True" else f"{flag} VALUE"
-    if value.startswith("{"):
-        # After the quote of a key only: other colons are part of values, such as module:callable.
-        value = re.sub(r"['\"]\s*:\s*", "=", value.strip("{}")).replace("'", "").replace('"', "")
-    elif value.startswith("("):
+    if value.startswith("("):
         value = ":".join(part.strip() for part in value.strip("()").split(","))
-    return f"{flag} {shlex.quote(value) if ' ' in value else value}"
+    elif value[0] in "{'\"":
+        value = _literal_text(value)
+    return f"{flag} {shlex.quote(value) if _FOR_SHELL.search(value) else value}"
+
+
+def _literal_text(literal: str) -> str:
+    """Return a text, or a dict of one setting as NAME=VALUE."""
+    try:
+        value = ast.literal_eval(literal)
+    except (SyntaxError, ValueError):  # a dict with a value that is no literal, such as nan
+        return re.sub(r"['\"]\s*:\s*", "=", literal.strip("{}")).replace("'", "").replace('"', "")
+    return ", ".join(f"{key}={each}" for key, each in value.items()) if isinstance(value, dict) else str(value)
 
 
 def metrics_table(parts: Mapping[str, TargetEvaluations]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from itertools import chain, count
 from pathlib import Path
 from statistics import mean, stdev
@@ -40,8 +41,10 @@ def demo_command(
     console = _console.output()
     train, test = write_demo_table(out)
     folder = _new_folder(out / "model")
-    console.print(f"$ apmax train {train} --target malignant --test {test} --out {folder}", soft_wrap=True)
     members = ["gbdt", "linear", "linear_ce"] if quick else []
+    command = ["apmax", "train", train, "--target", "malignant", "--test", test, "--out", folder]
+    command += [word for member in members for word in ("--member", member)]
+    console.print(f"$ {shlex.join(map(str, command))}", soft_wrap=True)
     job = {
         "data": {"train": str(train), "target": "malignant", "test": str(test)},
         "committee": {"members": members},

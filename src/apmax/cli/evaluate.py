@@ -80,7 +80,7 @@ def evaluate_command(
     if isinstance(result, workflows.TargetEvaluations):
         _show_evaluations(result)
     else:
-        _show_comparison(result, [str(directory), str(against)])
+        _show_comparison(result, _names_of([directory, Path(str(against))], member))
     if report:
         others = {"against": against, "against_model": against_model}
         _write_report(directory, data, member=member, model=model, **others, **options)
@@ -98,12 +98,22 @@ def _show_evaluations(results: TargetEvaluations) -> None:
         _console.show_table(_console.early_recognition_table(result), console)
 
 
-def _show_comparison(comparison: ModelComparison, folders: list[str]) -> None:
+def _names_of(folders: list[Path], member: str | None) -> list[str]:
+    """Return the names of two models: the folders without their parents where these differ, the first with its member.
+
+    >>> _names_of([Path("runs/churn"), Path("runs/churn")], "gbdt")
+    ['runs/churn (gbdt)', 'runs/churn']
+    """
+    names = [folder.resolve().name for folder in folders]
+    if names[0] == names[1]:
+        names = list(map(str, folders))
+    return names if member is None else [f"{names[0]} ({member})", names[1]]
+
+
+def _show_comparison(comparison: ModelComparison, names: list[str]) -> None:
     from apmax.cli import _console
 
     console = _console.output()
-    short = [Path(folder).resolve().name for folder in folders]
-    names = folders if short[0] == short[1] else short
     table = _console.metrics_table(dict(zip(names, (comparison.first, comparison.second), strict=True)))
     _console.show_table(table, console)
     console.print()

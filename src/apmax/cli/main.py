@@ -135,7 +135,8 @@ def _flags(words: Sequence[str]) -> set[str] | None:
     command = next((commands[word] for word in words if word in commands), None)
     if command is None:
         return None
-    paths = {f"--{Path(word)}" for word in words if os.path.exists(word)}  # noqa: PTH110 - Path refuses long words
+    given = [word.partition("=")[2] if word.startswith("--") else word for word in words]
+    paths = {f"--{Path(word)}" for word in given if os.path.exists(word)}  # noqa: PTH110 - Path refuses long words
     return {flag for option in command.params for flag in option.opts} - paths
 
 

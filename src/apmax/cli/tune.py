@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -107,7 +108,8 @@ def tune_command(
         f"Picture: {out / 'study.png'}",
         soft_wrap=True,
     )
-    console.print(f"To train the best: apmax train {out / 'run.toml'} --out DIR", soft_wrap=True)
+    best = shlex.quote(str(out / "run.toml"))
+    console.print(f"To train the best: apmax train {best} --out DIR", soft_wrap=True)
 
 
 def _run_processes(plan: SearchPlan, prepared: PreparedData, processes: int) -> None:

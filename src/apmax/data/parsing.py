@@ -193,14 +193,15 @@ def timestamps(column: Any) -> Numbers:
 
     >>> timestamps(pa.array(["1970-01-02", ""])).tolist(), timestamps(pa.array(["2019", "2020"])).tolist()
     ([86400.0, nan], [2019.0, 2020.0])
-    >>> timestamps(pa.array(["0,5", "12"])).tolist()
-    [0.5, 12.0]
     """
-    if not is_date(column):
-        values, unreadable = numbers(column, decimal_comma=has_decimal_commas(column))
-        if unreadable == 0:
-            return values
-    return seconds(column, column_date_format(column))[0]
+    if is_date(column):
+        return seconds(column, "iso")[0]
+    values, unreadable = numbers(column)
+    if unreadable == 0:
+        return values
+    dates = seconds(column, column_date_format(column))[0]
+    # Of a column of both, what most values are: the others are those to be reported.
+    return max(dates, values, key=lambda times: int(np.isfinite(times).sum()))
 
 
 def column_date_format(column: Any) -> str:

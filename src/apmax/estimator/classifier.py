@@ -172,7 +172,8 @@ class APClassifier(RankingClassifier):
         rows = self._labelled_rows(X, y, sample_weight)
         for name in _OPTIONAL_ATTRIBUTES:
             self.__dict__.pop(name, None)
-        loss = self._choose_loss(rows) if self.loss == "auto" else self.loss
+        # With stages there is nothing to choose: they have losses of their own.
+        loss = self._choose_loss(rows) if self.loss == "auto" and self.stages is None else self.loss
         kept = rows.sample_weight > 0
         if not kept.all():
             rows = _LabelledRows(*(part[kept] for part in rows))

@@ -51,7 +51,8 @@ def choose_loss(estimator: Any, X: Any, labels: _Array, sample_weight: _Array, *
     for train, test in check_cv(cv, labels, classifier=True).split(X, labels):
         for name, fold_scores in scores.items():
             model = clone(estimator).set_params(loss=name, pos_label=None, verbose=0)
-            model.fit(X[train], labels[train], sample_weight=sample_weight[train])
+            # Not `fit`, which would warn of unused parameters in every fold again.
+            model._fit(X[train], labels[train], sample_weight[train])
             fold_scores.append(_fold_score(model.decision_function(X[test]), labels[test], sample_weight[test]))
     return compare_losses({name: np.array(fold_scores) for name, fold_scores in scores.items()})
 

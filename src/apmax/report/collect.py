@@ -16,6 +16,7 @@ from apmax.committee import Leaderboard
 from apmax.committee.leaderboard import CROSS_FITTED, HELD_OUT
 from apmax.data import parsing
 from apmax.data.reading import list_names
+from apmax.data.splits import RowNumbers
 from apmax.metrics import paired_difference
 from apmax.report.content import (
     Contender,
@@ -110,8 +111,13 @@ def collect_report(
 
 
 def _both_classes(part: ScoredRows, target: int) -> bool:
-    labels = part.labels[:, target]
+    labels = part.labels[_counted_rows(part, target), target]
     return bool((labels == 1).any() and (labels == 0).any())
+
+
+def _counted_rows(part: ScoredRows, target: int) -> RowNumbers:
+    """Return the places of the rows that have a label of a target and no weight of 0."""
+    return np.flatnonzero(~np.isnan(part.labels[:, target]) & (part.sample_weight > 0))
 
 
 def _check_columns(by: Sequence[str], scored: Sequence[ScoredRows]) -> None:
@@ -125,8 +131,8 @@ def _check_columns(by: Sequence[str], scored: Sequence[ScoredRows]) -> None:
 
 
 def _one_target(part: ScoredRows, target: int) -> ScoredRows:
-    """Return the rows whose label of a target is known, with one column of scores and labels."""
-    known = np.flatnonzero(~np.isnan(part.labels[:, target]))
+    """Return the rows that count for a target, with one column of scores and labels."""
+    known = _counted_rows(part, target)
     return replace(
         part,
         rows=part.rows[known],

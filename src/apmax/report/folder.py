@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -124,7 +125,11 @@ def report_folder(
         others = {}
         if against is not None:
             other = load_other_model(against, model=against_model)
-            others[Path(against).resolve().name] = [_score_other(saved, other, data, options)]
+            rival = _score_other(saved, other, data, options)
+            if np.array_equal(rival.rows, part.rows):
+                # Both count the same rows: another model may know of no weights.
+                rival = replace(rival, sample_weight=part.sample_weight)
+            others[Path(against).resolve().name] = [rival]
         return collect_report(
             saved,
             [part],
@@ -191,10 +196,11 @@ def read_configuration(folder: str | os.PathLike[str]) -> str:
 def page_name(data: str | os.PathLike[str]) -> str:
     """Return the name of the page on other rows.
 
-    >>> page_name("tables/next_month.csv")
-    'report-next_month.html'
+    >>> page_name("tables/clients.2024.csv.gz")
+    'report-clients.2024.html'
     """
-    return f"report-{Path(data).name.partition('.')[0]}.html"
+    name = re.sub(r"\.(csv|parquet|smi|sdf)(\.gz)?$", "", Path(data).name, flags=re.IGNORECASE)
+    return f"report-{name}.html"
 
 
 def store_report(folder: str | os.PathLike[str], data: ReportData) -> Path:

@@ -202,7 +202,10 @@ def evaluate_source(model: SavedModel, source: RowSource) -> tuple[TargetEvaluat
     names = model.targets.names
     if len(names) == 1 and not (scored.labels[scored.sample_weight > 0] == 1).any():
         target = model.targets.each[0]
-        raise ValueError(f"{source.path} has no row whose {target.name!r} is {target.positive!r}: AP is undefined")
+        counted = " and whose weight is above 0" if (scored.sample_weight == 0).any() else ""
+        raise ValueError(
+            f"{source.path} has no row whose {target.name!r} is {target.positive!r}{counted}: AP is undefined"
+        )
     results = evaluate_targets(scored.scores, scored.labels, names, unequal_weights(scored.sample_weight))
     return results, [*warnings, *_without_weight(scored), *_undefined(names, results)]
 

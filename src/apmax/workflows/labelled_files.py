@@ -108,6 +108,9 @@ def read_job_files(config: DataConfig) -> JobFiles:
     data_type = data_type_of(config)
     sources = _open_sources(data_type)
     table = _read_table("train", sources["train"])
+    if config.time is not None:
+        place, times = table.column_names.index(config.time), table.column(config.time)
+        table = table.set_column(place, config.time, _decimal_points(times, sources["train"]))
     data_type = data_type.complete(table, sources["train"])
     config = data_type.config
     targets = Targets.fit(config.targets, table, positive=config.positive)
@@ -171,8 +174,8 @@ def read_weights(
     Raises:
         ValueError: A weight is missing, not a finite number or negative; the message names the rows.
     """
-    values = table.column(column)
-    weight, _ = parsing.numbers(values, decimal_comma=parsing.has_decimal_commas(values))
+    values = _decimal_points(table.column(column), source)
+    weight, _ = parsing.numbers(values)
     bad = np.flatnonzero(~(weight >= 0))
     if len(bad):
         numbers = bad if rows is None else rows[bad]
@@ -184,6 +187,11 @@ def read_weights(
             f"{len(bad):,} rows (counted from 0): {shown}"
         )
     return weight
+
+
+def _decimal_points(values: Any, source: RowSource) -> Any:
+    """Return a column with points for decimal commas; between commas, "1,234" may have a separator of thousands."""
+    return parsing.decimal_points(values) if source.delimiter != "," and parsing.has_decimal_commas(values) else values
 
 
 def _open_sources(data_type: DataType[Any]) -> dict[str, RowSource]:

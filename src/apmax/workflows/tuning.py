@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sqlite3
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,10 +148,14 @@ def open_study(file: Path) -> Any:
     optuna = extras.load("optuna", "tune")
     # Its warnings are tracebacks of trials that diverged or were interrupted.
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    # Without a pool, which would leave connections open until the study is collected.
-    options = {"poolclass": extras.load("sqlalchemy.pool", "tune").NullPool}
+    options = {
+        # Without a pool, which would leave connections open until the study is collected.
+        "poolclass": extras.load("sqlalchemy.pool", "tune").NullPool,
+        # Not by the URL, of which a path with "?" or "{" would be another file.
+        "creator": partial(sqlite3.connect, file),
+    }
     return optuna.create_study(
-        storage=optuna.storages.RDBStorage(f"sqlite:///{file}", engine_kwargs=options),
+        storage=optuna.storages.RDBStorage("sqlite://", engine_kwargs=options),
         study_name=STUDY_NAME,
         direction="maximize",
         load_if_exists=True,

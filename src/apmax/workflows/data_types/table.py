@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from torch import nn
 
-from apmax import extras
 from apmax.committee import TableFeatures
 from apmax.data import Labels, RowSource, parsing
 from apmax.data.images import ENDINGS
@@ -21,8 +21,6 @@ from apmax.train import Stage, table_recipe
 from apmax.workflows.data_types.base import DataConfig, DataType
 from apmax.workflows.data_types.networks import limited_parameters
 from apmax.workflows.data_types.rows import LabelledRows
-
-pa, pc = extras.load("pyarrow", "tables"), extras.load("pyarrow.compute", "tables")
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -171,17 +169,22 @@ def _repeated_rows(encoder: TableEncoder, table: Any, labels: Labels) -> list[st
     # Not pc.count_distinct, which has no kernel for categories and empty columns.
     if all(len(parsing.flatten_column(table.column(name)).drop_null().unique()) <= MANY for name in encoder.names):
         return []
-    positive = table.filter(pa.array(labels == 1))
+    rows = np.flatnonzero(labels == 1)
+    positives, groups = len(rows), np.zeros(len(rows), np.int64)
     left_out = [name for name in encoder.left_out if name in table.column_names and _is_plain(table.column(name))]
-    columns = [parsing.words(positive.column(name)) for name in (*encoder.names, *left_out)]
-    counts = pa.table(columns, names=list(map(str, range(len(columns)))))
-    counts = counts.group_by(counts.column_names).aggregate([([], "count_all")]).column("count_all")
-    repeated = pc.sum(counts.filter(pc.greater(counts, 1))).as_py() or 0
-    if repeated < LEAST_REPEATED * positive.num_rows:
+    for name in (*encoder.names, *left_out):
+        words = parsing.words(table.column(name).take(rows)).dictionary_encode(null_encoding="encode")
+        _, groups, counts = np.unique(
+            groups * max(len(words.dictionary), 1) + words.indices.to_numpy(), return_inverse=True, return_counts=True
+        )
+        # Of rows that differ no further columns are read, which would take many times as long and as much memory.
+        repeated = counts[groups] > 1
+        rows, groups = rows[repeated], groups[repeated]
+    if len(rows) < LEAST_REPEATED * positives:
         return []
     return [
-        f"{repeated:,} of {positive.num_rows:,} positive rows are repeated, equal in all columns: figures are too good "
-        "where a row is held out and its copy is not; leave copies out, or keep them together by a column: group=COLUMN"
+        f"{len(rows):,} of {positives:,} positive rows are repeated, equal in all columns: figures are too good where "
+        "a row is held out and its copy is not; leave copies out, or keep them together by a column: group=COLUMN"
     ]
 
 
@@ -212,7 +215,7 @@ def _unread_columns(table: Any, names: Sequence[str]) -> list[str]:
         elif (formatted := parsing.formatted_number(column)) is not None:
             lines.append(
                 f"column {name!r} looks like numbers such as {formatted!r}, which are not read as numbers: write them "
-                "without separators of thousands, currency and percent sign"
+                "with a decimal point, and without separators of thousands, currency and percent sign"
             )
     return lines
 
