@@ -117,6 +117,18 @@ class TestShareOfHeldOutRows:
         assert "At most K of --rows rows are taken (without --rows: of the held-out rows)" in shown
 
 
+@pytest.mark.parametrize("words", [["decide", "--top", 5], ["report"], ["predict", "DATA", "--out", "x.csv"]])
+def test_model_folder_that_is_missing_or_a_file_is_called_that(committee, tmp_path, capsys, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "note.txt").touch()
+    rest = [committee / "train.csv" if word == "DATA" else word for word in words[1:]]
+    missing = error_of(capsys, words[0], "missing", *rest)
+    assert missing == "apmax: missing does not exist: name the folder of a model\n"
+    file = error_of(capsys, words[0], "note.txt", *rest)
+    assert file == "apmax: note.txt is a file and no folder: name the folder of a model\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
+
+
 class TestFileWithoutRows:
     @pytest.fixture
     def header(self, committee, tmp_path):

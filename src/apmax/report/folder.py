@@ -113,7 +113,7 @@ def report_folder(
         raise ValueError("against_model names the network of another model: name its folder, too (against=FOLDER)")
     place = Path(folder)
     stored = None
-    with suppress(FileNotFoundError, ValueError):  # of another version: it is collected anew
+    with suppress(FileNotFoundError, NotADirectoryError, ValueError):  # of another version: it is collected anew
         stored = load_report(place / REPORT_FILE)
     if stored is not None and data is None and not by:
         return stored
