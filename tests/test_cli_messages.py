@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 
@@ -115,6 +116,17 @@ class TestShareOfHeldOutRows:
         assert run("decide", "--help") == 0
         shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
         assert "At most K of --rows rows are taken (without --rows: of the held-out rows)" in shown
+
+
+def test_threshold_above_all_held_out_rows_is_not_said_to_take_no_row(committee, capsys):
+    """New rows may have a higher score, and are then marked to be taken."""
+    assert run("decide", committee / "run", "--cost", "1:0", "--json") == 0
+    threshold = json.loads(capsys.readouterr().out)["decision"]["threshold"]
+    assert run("decide", committee / "run", "--cost", "1:0") == 0
+    assert capsys.readouterr().out.startswith(
+        f"Take only rows with a score of at least {threshold!r}, which no held-out row has: at these costs it is "
+        "cheapest to take none of them."
+    )
 
 
 @pytest.mark.parametrize("words", [["decide", "--top", 5], ["report"], ["predict", "DATA", "--out", "x.csv"]])
