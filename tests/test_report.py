@@ -139,6 +139,25 @@ def test_evaluate_writes_a_report_unless_told_not_to(client_folder, tmp_path, ca
     page.unlink()
 
 
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (PermissionError(13, "Permission denied", "run/report-may.html"), "run/report-may.html: Permission denied"),
+        (ValueError("against: the other model has other targets"), "--against: the other model has other targets"),
+    ],
+)
+def test_report_that_cannot_be_written_is_a_warning_in_the_words_of_an_error(
+    client_folder, error, message, tmp_path, monkeypatch, capsys
+):
+    def fail(*_, **__):
+        raise error
+
+    write_csv(tmp_path / "may.csv", client_rows(150, seed=5))
+    monkeypatch.setattr("apmax.report.write_report", fail)
+    assert run("evaluate", client_folder / "run", tmp_path / "may.csv") == 0
+    assert capsys.readouterr().err == f"warning: no report was written: {message}\n"
+
+
 def test_train_writes_a_report_with_the_warnings(tmp_path):
     rows = client_rows(300)
     for row in rows:
