@@ -141,6 +141,15 @@ def test_model_folder_that_is_missing_or_a_file_is_called_that(committee, tmp_pa
     assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
 
 
+def test_data_of_the_wrong_form_are_told_the_right_one(image_folder, molecule_folder, tmp_path, capsys):
+    image = next(image_folder.rglob("*.png"))
+    out = ["--out", tmp_path / "ranked.csv"]
+    shown = error_of(capsys, "predict", image_folder / "one", image, *out)
+    assert shown == f"apmax: {image} is one image: name the folder that it is in, or a csv that lists files\n"
+    shown = error_of(capsys, "predict", molecule_folder / "one", tmp_path, *out)
+    assert shown.endswith("data of kind molecules are read from a file: csv, csv.gz, parquet, smi or sdf\n")
+
+
 class TestFileWithoutRows:
     @pytest.fixture
     def header(self, committee, tmp_path):

@@ -182,9 +182,8 @@ class DataType(ABC, Generic[Config]):
         """
         kind = self.config.kind
         if Path(path).is_dir():
-            raise ValueError(
-                f"{path} is a folder, and data of kind {kind} are read from a file: csv, csv.gz or parquet"
-            )
+            files = "csv, csv.gz, parquet, smi or sdf" if kind == "molecules" else "csv, csv.gz or parquet"
+            raise ValueError(f"{path} is a folder, and data of kind {kind} are read from a file: {files}")
         if is_molecule_file(path):
             raise ValueError(f"{path} is a list of molecules, and these data are of kind {kind}")
         return open_table(path)
