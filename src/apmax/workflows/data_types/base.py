@@ -201,7 +201,10 @@ class DataType(ABC, Generic[Config]):
         known = any_known(labels)
         if known.all():
             return LabelledRows(table, labels)
-        line = f"{int((~known).sum()):,} rows without a {targets.names[0]!r} are left out"
+        count = int((~known).sum())
+        line = (
+            f"{validation.plural(count, 'row')} without a {targets.names[0]!r} {'is' if count == 1 else 'are'} left out"
+        )
         return LabelledRows(table.filter(known), labels[known], warnings=(line,), numbers=np.flatnonzero(known))
 
     def for_committee(self, effort: str, members: Sequence[str] = ()) -> Self:  # noqa: ARG002 - overridden
