@@ -73,7 +73,7 @@ def test_positives_that_no_ranking_has_higher_are_not_missed(client_folder, tmp_
     assert [table.title for table in content.targets[0].examples] == ["Top-ranked rows"]
 
 
-def test_report_on_other_rows_leaves_out_those_of_weight_zero(tmp_path):
+def test_report_on_other_rows_leaves_out_those_of_weight_zero_and_says_so(tmp_path):
     rows = [{**row, "weight": k % 4} for k, row in enumerate(client_rows(400))]
     file = write_csv(tmp_path / "a.csv", rows)
     for name, more in (("weighted", {"weight": "weight"}), ("plain", {"columns": {"weight": "drop"}})):
@@ -81,6 +81,7 @@ def test_report_on_other_rows_leaves_out_those_of_weight_zero(tmp_path):
         train_job({"data": data, "committee": {"members": ["linear_ce"], "effort": "quick"}}, out=tmp_path / name)
     content = report_folder(tmp_path / "weighted", data=file, against=tmp_path / "plain")
     (target,) = content.targets
+    assert "left out: 100 rows of weight 0" in content.warnings
     assert [part.rows for part in target.parts] == [300, 300]
     assert target.verdict[1].startswith("Against plain on the same a.csv rows: ")
     assert target.importance.rows == 300
