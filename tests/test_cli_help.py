@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -44,6 +45,17 @@ def test_methods_lists_every_loss(capsys):
     assert run("methods") == 0
     shown = capsys.readouterr().out
     assert all(f"\n{name} " in shown for name in LOSSES)
+
+
+def test_sentences_of_methods_are_one_line_each_in_redirected_output(capsys):
+    from apmax.losses import LOSSES
+
+    assert run("methods") == 0
+    *_, sums, surrogates, table, molecules, images = capsys.readouterr().out.splitlines()
+    assert sums.endswith("All losses but ce_mined have the option prevalence, too.")
+    assert all("prevalence" in inspect.signature(loss).parameters for loss in LOSSES.values())
+    assert surrogates.startswith("surrogates: ")
+    assert all(line.endswith("or your own as package.module:callable") for line in (table, molecules, images))
 
 
 @pytest.mark.parametrize("command", main.COMMANDS)

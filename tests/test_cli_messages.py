@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 
@@ -115,6 +116,38 @@ class TestShareOfHeldOutRows:
         assert run("decide", "--help") == 0
         shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
         assert "At most K of --rows rows are taken (without --rows: of the held-out rows)" in shown
+
+
+def test_threshold_above_all_held_out_rows_is_not_said_to_take_no_row(committee, capsys):
+    """New rows may have a higher score, and are then marked to be taken."""
+    assert run("decide", committee / "run", "--cost", "1:0", "--json") == 0
+    threshold = json.loads(capsys.readouterr().out)["decision"]["threshold"]
+    assert run("decide", committee / "run", "--cost", "1:0") == 0
+    assert capsys.readouterr().out.startswith(
+        f"Take only rows with a score of at least {threshold!r}, which no held-out row has: at these costs it is "
+        "cheapest to take none of them."
+    )
+
+
+@pytest.mark.parametrize("words", [["decide", "--top", 5], ["report"], ["predict", "DATA", "--out", "x.csv"]])
+def test_model_folder_that_is_missing_or_a_file_is_called_that(committee, tmp_path, capsys, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "note.txt").touch()
+    rest = [committee / "train.csv" if word == "DATA" else word for word in words[1:]]
+    missing = error_of(capsys, words[0], "missing", *rest)
+    assert missing == "apmax: missing does not exist: name the folder of a model\n"
+    file = error_of(capsys, words[0], "note.txt", *rest)
+    assert file == "apmax: note.txt is a file and no folder: name the folder of a model\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
+
+
+def test_data_of_the_wrong_form_are_told_the_right_one(image_folder, molecule_folder, tmp_path, capsys):
+    image = next(image_folder.rglob("*.png"))
+    out = ["--out", tmp_path / "ranked.csv"]
+    shown = error_of(capsys, "predict", image_folder / "one", image, *out)
+    assert shown == f"apmax: {image} is one image: name the folder that it is in, or a csv that lists files\n"
+    shown = error_of(capsys, "predict", molecule_folder / "one", tmp_path, *out)
+    assert shown.endswith("data of kind molecules are read from a file: csv, csv.gz, parquet, smi or sdf\n")
 
 
 class TestFileWithoutRows:

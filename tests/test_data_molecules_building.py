@@ -263,7 +263,7 @@ def test_duplicates_of_one_target_agree_or_are_left_out_and_counted(tmp_path, du
     assert data.table_rows.tolist() == [0, 6]
     assert data.labels.tolist() == [1, 0]
     assert any("3 molecules occur more than once" in line and "5 rows fewer" in line for line in report.lines())
-    assert any("2 of them have contradictory labels" in line for line in report.lines())
+    assert any("2 of them with contradictory labels" in line for line in report.lines())
 
 
 def test_without_labels_duplicates_are_one_row(tmp_path):

@@ -47,6 +47,18 @@ def test_what_was_written_is_read_back(tmp_path, suffix):
     assert TableFile(tmp_path / f"t{suffix}").read().to_pydict() == rows.to_pydict()
 
 
+@pytest.mark.parametrize("suffix", reading.TABLE_SUFFIXES)
+def test_file_that_cannot_be_written_is_named_and_not_the_one_beside_it(tmp_path, suffix):
+    path = tmp_path / f"t{suffix}"
+    path.mkdir()
+    with pytest.raises(OSError, match=rf"'{path}'$"), open_writer(path) as writer:
+        writer.write(pa.table({"a": ["1"]}))
+    long = tmp_path / f"{'x' * 300}{suffix}"
+    with pytest.raises(OSError, match=rf"'{long}'$"), open_writer(long) as writer:
+        writer.write(pa.table({"a": ["1"]}))
+    assert list(tmp_path.iterdir()) == [path]
+
+
 @given(st.lists(st.tuples(st.text("ab,\"'\n\r;\t é"), st.text('x1,\n"')), min_size=1, max_size=8))
 def test_written_csv_is_what_the_standard_library_reads(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("csv") / "t.csv"

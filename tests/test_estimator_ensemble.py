@@ -200,6 +200,24 @@ def test_values_that_cannot_be_read_are_warned_of_and_new_categories_are_not(rec
         model.predict_proba(X.assign(x="large"))
 
 
+def test_columns_that_are_left_out_are_warned_of_unless_they_are_constant(recwarn):
+    pd = pytest.importorskip("pandas")
+    X, y = mixed_frame()
+    APEnsembleClassifier(["linear"], cv=2, random_state=0).fit(X.assign(same="a", none=None), y)
+    assert not recwarn.list
+    more = {"age": pd.cut(X["x"], 3), "wait": pd.to_timedelta(np.arange(300), unit="h"), "name": X.index.astype(str)}
+    with pytest.warns(
+        UserWarning, match=r"^columns are left out: 'age' \(of type .*interval.* not supported\);"
+    ) as found:
+        APEnsembleClassifier(["linear"], cv=2, random_state=0).fit(X.assign(**more), y)
+    assert found[0].filename == __file__
+    assert "'wait' (of type duration" in str(found[0].message)
+    own = ("logistic", by_name("city", "kind", numbers="x"))
+    recwarn.clear()
+    APEnsembleClassifier([own], cv=2, random_state=0).fit(X.assign(**more), y)
+    assert not recwarn.list
+
+
 class FrameWatcher(ClassifierMixin, BaseEstimator):
     """A classifier that only reads one form of rows, and ranks by a column."""
 

@@ -137,9 +137,17 @@ def test_folder_with_a_file_is_not_free(tmp_path):
     (tmp_path / ".lock").touch()
     check_free(tmp_path)
     (tmp_path / "file").touch()
-    for path in (tmp_path, tmp_path / "file"):
-        with pytest.raises(FileExistsError, match="is not empty"):
-            check_free(path)
+    with pytest.raises(FileExistsError, match="is not empty"):
+        check_free(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["file", "file/inner"])
+def test_file_in_the_place_of_a_folder_is_called_that(tmp_path, name):
+    (tmp_path / "file").touch()
+    for refused in (lambda path: check_free(path), lambda path: lock_folder(path).__enter__()):
+        with pytest.raises(FileExistsError, match=r"file is a file and no folder: choose another$"):
+            refused(tmp_path / name)
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
 def test_file_that_cannot_be_written_is_named_and_leaves_nothing(tmp_path, monkeypatch):

@@ -118,6 +118,15 @@ def test_a_row_out_of_range_is_an_index_error(row):
         Indexed(DATA)[row]
 
 
+@pytest.mark.parametrize("batch_size", [None, 8])
+def test_a_batch_sampler_in_the_place_of_a_sampler_is_called_that(batch_size):
+    data = TensorDataset(torch.arange(20.0), (torch.arange(20) % 5 == 0).float())
+    sampler = PositiveBatchSampler(data, batch_size=8, num_pos=2)
+    loader = DataLoader(Indexed(data), sampler=sampler, batch_size=batch_size)
+    with pytest.raises(TypeError, match=r"a row must be a whole number, got list: .* is the batch_sampler of a Data"):
+        next(iter(loader))
+
+
 def test_length_is_that_of_the_data_set():
     assert len(Indexed(DATA)) == 6
 

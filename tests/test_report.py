@@ -73,7 +73,7 @@ def test_positives_that_no_ranking_has_higher_are_not_missed(client_folder, tmp_
     assert [table.title for table in content.targets[0].examples] == ["Top-ranked rows"]
 
 
-def test_report_on_other_rows_leaves_out_those_of_weight_zero(tmp_path):
+def test_report_on_other_rows_leaves_out_those_of_weight_zero_and_says_so(tmp_path):
     rows = [{**row, "weight": k % 4} for k, row in enumerate(client_rows(400))]
     file = write_csv(tmp_path / "a.csv", rows)
     for name, more in (("weighted", {"weight": "weight"}), ("plain", {"columns": {"weight": "drop"}})):
@@ -81,6 +81,7 @@ def test_report_on_other_rows_leaves_out_those_of_weight_zero(tmp_path):
         train_job({"data": data, "committee": {"members": ["linear_ce"], "effort": "quick"}}, out=tmp_path / name)
     content = report_folder(tmp_path / "weighted", data=file, against=tmp_path / "plain")
     (target,) = content.targets
+    assert "left out: 100 rows of weight 0" in content.warnings
     assert [part.rows for part in target.parts] == [300, 300]
     assert target.verdict[1].startswith("Against plain on the same a.csv rows: ")
     assert target.importance.rows == 300
@@ -137,6 +138,25 @@ def test_evaluate_writes_a_report_unless_told_not_to(client_folder, tmp_path, ca
     assert "<h1>run on march.csv</h1>" in page.read_text()
     assert f"Report: {page}" in capsys.readouterr().out
     page.unlink()
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (PermissionError(13, "Permission denied", "run/report-may.html"), "run/report-may.html: Permission denied"),
+        (ValueError("against: the other model has other targets"), "--against: the other model has other targets"),
+    ],
+)
+def test_report_that_cannot_be_written_is_a_warning_in_the_words_of_an_error(
+    client_folder, error, message, tmp_path, monkeypatch, capsys
+):
+    def fail(*_, **__):
+        raise error
+
+    write_csv(tmp_path / "may.csv", client_rows(150, seed=5))
+    monkeypatch.setattr("apmax.report.write_report", fail)
+    assert run("evaluate", client_folder / "run", tmp_path / "may.csv") == 0
+    assert capsys.readouterr().err == f"warning: no report was written: {message}\n"
 
 
 def test_train_writes_a_report_with_the_warnings(tmp_path):

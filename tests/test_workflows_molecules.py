@@ -78,7 +78,7 @@ def test_file_of_other_molecules_gives_no_warning(file, tmp_path):
 
 def test_same_molecule_with_contradictory_labels_is_reported(file):
     with_lines(file, f"x,{SMILES[BROMIDE]},0,")
-    assert f"1 molecules have contradictory labels: rows {BROMIDE}, 96" in prepare(file).warnings
+    assert f"1 molecule with contradictory labels: rows {BROMIDE}, 96" in prepare(file).warnings
 
 
 def test_labels_follow_their_molecules_through_the_split(file):
@@ -224,7 +224,9 @@ def test_joined_labels_of_several_targets_are_trained_on(file):
     }
     assert len(labels) == len(SMILES)
     assert labels[1] == [0, 1]
-    assert any("joined to one row each (1 rows fewer)" in line for line in prepared.warnings)
+    assert any(
+        "1 molecule occurs more than once, joined to one row each (1 row fewer)" in line for line in prepared.warnings
+    )
 
 
 def test_contradictory_molecules_are_dropped_from_every_part(file):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shlex
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -207,6 +208,21 @@ def test_existing_folder_is_refused_before_torch_is_imported(tmp_path, command):
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(ended.stdout) == [1, False]
     assert "is not empty: continue with --resume, or choose another folder" in ended.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--sort"]])
+def test_sigterm_leaves_no_temporary_files(client_folder, tmp_path, monkeypatch, capsys, options):
+    file, before = write_csv(tmp_path / "a.csv", client_rows(50)), signal.getsignal(signal.SIGTERM)
+
+    def end(*_):
+        assert len(list(tmp_path.iterdir())) == 2 + len(options)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("apmax.data.writing.CsvWriter.write", end)
+    assert run("predict", client_folder / "run", file, *options, "--out", tmp_path / "b.csv") == 143
+    assert capsys.readouterr().err == "apmax: terminated\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize("options", [[], ["--sort"]])

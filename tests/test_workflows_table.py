@@ -57,6 +57,17 @@ def test_rows_without_a_target_are_left_out_and_counted(file):
     assert "6 rows without a 'y' are left out" in prepared.warnings
 
 
+def test_one_row_that_is_left_out_is_one_row(file):
+    lines = [line for line in file.read_text().splitlines() if not line.endswith(",")]
+    weights = ["weight", *("0" if k == 5 else "1" for k in range(1, len(lines)))]
+    rows = [f"{line},{weight}" for line, weight in zip(lines, weights, strict=True)]
+    file.write_text("\n".join([*rows, "0.5,p1,2024-01-01,,1"]) + "\n")
+    assert prepare(file, weight="weight").warnings == [
+        "1 row without a 'y' is left out",
+        "1 row of weight 0 is left out",
+    ]
+
+
 @pytest.mark.parametrize("column", ["group", "time"])
 def test_column_of_the_split_is_no_feature(file, column):
     name = {"group": "patient", "time": "day"}[column]

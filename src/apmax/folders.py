@@ -234,11 +234,19 @@ def check_free(
     """Raise unless a folder is missing or empty; the lock file of an earlier training does not count.
 
     Raises:
-        FileExistsError: It holds something; the message ends with the remedy.
+        FileExistsError: It holds something (the message ends with the remedy), or is a file.
     """
     path = Path(folder)
-    if path.exists() and (not path.is_dir() or any(each.name != LOCK_FILE for each in path.iterdir())):
+    _refuse_file(path)
+    if path.is_dir() and any(each.name != LOCK_FILE for each in path.iterdir()):
         raise FileExistsError(f"{folder} is not empty: {remedy}")
+
+
+def _refuse_file(folder: Path) -> None:
+    """Raise `FileExistsError` if the path of a folder, or of one above it, is that of a file."""
+    for path in (folder, *folder.parents):
+        if path.exists() and not path.is_dir():
+            raise FileExistsError(f"{path} is a file and no folder: choose another")
 
 
 @contextmanager
@@ -248,10 +256,11 @@ def lock_folder(folder: str | os.PathLike[str]) -> Iterator[None]:
     The lock belongs to the process: the operating system releases it when the process ends in any way.
 
     Raises:
-        FileExistsError: Another training holds the lock.
+        FileExistsError: Another training holds the lock, or it is a file.
     """
     filelock = extras.load("filelock", "train")
     path = Path(folder)
+    _refuse_file(path)
     lock_file = path / LOCK_FILE
     lock = filelock.FileLock(lock_file)
     missing = [each for each in (path, *path.parents) if not each.exists()]

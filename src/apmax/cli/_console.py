@@ -112,6 +112,22 @@ def show_warnings(lines: Sequence[str]) -> None:
         console.print(Text.assemble(("warning: ", "bold yellow"), keywords_to_flags(line)), soft_wrap=True)
 
 
+def error_words(error: Exception) -> str:
+    """Return the message of an error; of the operating system's the file and the reason.
+
+    >>> error_words(OSError(28, "No space left on device", "runs/churn/report.html"))
+    'runs/churn/report.html: No space left on device'
+    """
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
+def show_lack_of_report(error: Exception) -> None:
+    """Show why a report could not be written, where the work before it is done."""
+    show_warnings([f"no report was written: {error_text(error_words(error))}"])
+
+
 def error_text(message: str, known: Collection[str] | None = None) -> str:
     """Return a library's error message with command-line flags for its arguments.
 

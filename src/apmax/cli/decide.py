@@ -127,7 +127,7 @@ def decide_command(
     console = _console.output()
     decision = result.decision
     total = decision.positives + decision.negatives
-    console.print(_sentence(decision), soft_wrap=True)
+    console.print(_sentence(decision, result.part), soft_wrap=True)
     console.print(
         f"Chosen on {total:,} {result.part} rows, {decision.positives:,} of them positive; all numbers are for "
         f"{decision.prevalence:.3%} positive rows.",
@@ -162,9 +162,13 @@ def _share_warning(name: str, limit: int, result: FolderDecision) -> str:
     )
 
 
-def _sentence(decision: Decision) -> str:
+def _sentence(decision: Decision, part: str) -> str:
     if decision.share == 0:
-        return "Take no row: at these costs that is cheapest."
+        # All digits: rounded, the threshold could be a score that is there.
+        return (
+            f"Take only rows with a score of at least {decision.threshold!r}, which no {part} row has: "
+            "at these costs it is cheapest to take none of them."
+        )
     return f"Take the rows with a score of at least {decision.threshold:.6g}."
 
 

@@ -132,6 +132,6 @@ def _write_report(directory: Path, data: Path, **options: Any) -> None:
     try:
         report.write_report(report.report_folder(directory, data=data, **options), page)
     except (ValueError, OSError, ModuleNotFoundError) as error:
-        _console.show_warnings([f"there is no report: {error}"])
+        _console.show_lack_of_report(error)
         return
     _console.output().print(f"Report: {page}", soft_wrap=True)

@@ -116,9 +116,9 @@ def _report_error(error: Exception, words: Sequence[str]) -> int:
     if "--debug" in words:
         traceback.print_exception(error)
         return FAILED
-    from apmax.cli._console import error_text
+    from apmax.cli._console import error_text, error_words
 
-    text = " ".join(_error_words(error).split()) or type(error).__name__
+    text = " ".join(error_words(error).split()) or type(error).__name__
     expected = isinstance(error, (ValueError, TypeError, OSError, ModuleNotFoundError)) or hasattr(error, "rows")
     _print_error(
         error_text(text, _flags(words)) if expected else f"{type(error).__name__}: {text} (--debug shows where)"
@@ -138,17 +138,6 @@ def _flags(words: Sequence[str]) -> set[str] | None:
     given = [word.partition("=")[2] if word.startswith("--") else word for word in words]
     paths = {f"--{Path(word)}" for word in given if os.path.exists(word)}  # noqa: PTH110 - Path refuses long words
     return {flag for option in command.params for flag in option.opts} - paths
-
-
-def _error_words(error: Exception) -> str:
-    """Return the message of an error; of the operating system's the file and the reason.
-
-    >>> _error_words(OSError(28, "No space left on device", "runs/churn/report.html"))
-    'runs/churn/report.html: No space left on device'
-    """
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error)
 
 
 def _print_error(text: str) -> None:

@@ -39,8 +39,12 @@ def methods_command() -> None:
     summary = "Cross-entropy on mined negatives, those the model scores highest; the options are the sampler's."
     table.add_row(Text(MINED_STAGE, "bold"), summary, mining)
     console.print(table)
-    console.print("Sums are written with a plus: ap+ce. All but those that say otherwise take `prevalence` too.")
-    console.print(f"surrogates: {', '.join(SURROGATES)}")
+    sums = f"Sums are written with a plus: ap+ce. All losses but {MINED_STAGE} have the option prevalence, too."
+    console.print(sums, soft_wrap=True)
+    console.print(f"surrogates: {', '.join(SURROGATES)}", soft_wrap=True)
     for kind, data_type in DATA_TYPES.items():
         models = ", ".join(data_type.models)
-        console.print(f"--kind {kind}: {data_type.title}; models: {models}, or your own as package.module:callable")
+        console.print(
+            f"--kind {kind}: {data_type.title}; models: {models}, or your own as package.module:callable",
+            soft_wrap=True,
+        )

@@ -97,5 +97,5 @@ def write_training_report(result: JobResult, notes: Notes) -> Path | None:
         content = report.report_training(result, facts=notes.facts, warnings=notes.warnings)
         return report.store_report(result.folder, content)
     except (ValueError, OSError, ModuleNotFoundError) as error:
-        _console.show_warnings([f"there is no report: {error}"])
+        _console.show_lack_of_report(error)
         return None

@@ -78,7 +78,13 @@ class Indexed(Dataset[Any]):
 
     def _row(self, row: int) -> int:
         # A row from the end would be a second name for the same example, and the losses know only one.
-        position = operator.index(row)
+        try:
+            position = operator.index(row)
+        except TypeError:
+            hint = ": a sampler of batches is the batch_sampler of a DataLoader, not its sampler"
+            raise TypeError(
+                f"a row must be a whole number, got {type(row).__name__}{hint if isinstance(row, list) else ''}"
+            ) from None
         if not -len(self) <= position < len(self):
             raise IndexError(f"row {position} of a data set of {len(self)} rows")
         return position % len(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,18 +86,26 @@ def open_writer(path: str | os.PathLike[str], *, delimiter: str = ",") -> Iterat
     suffix = table_suffix(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.writing")
-    writer = (
-        ParquetWriter(beside)
-        if suffix == ".parquet"
-        else CsvWriter(beside, suffix=suffix, delimiter=delimiter, shown=path)
-    )
+    writer: CsvWriter | ParquetWriter | None = None
     try:
+        writer = (
+            ParquetWriter(beside)
+            if suffix == ".parquet"
+            else CsvWriter(beside, suffix=suffix, delimiter=delimiter, shown=path)
+        )
         yield writer
         writer.close()
         beside.replace(path)
+    except OSError as error:
+        if error.errno is None or beside.name not in str(error):
+            raise
+        # Not the file beside it, which is gone.
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from None
     finally:
-        writer.close()
-        beside.unlink(missing_ok=True)
+        if writer is not None:
+            writer.close()
+        with suppress(OSError):  # where it could not be written, the error says why
+            beside.unlink(missing_ok=True)
 
 
 def check_writable(path: str | os.PathLike[str], source: RowSource) -> None:

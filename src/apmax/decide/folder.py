@@ -61,6 +61,7 @@ def decide_folder(
         FileNotFoundError: There is no trained model.
         ValueError: As `choose_threshold`; several targets and none named; a damaged folder.
     """
+    read_manifest(folder, kind=MODEL_KIND)  # before the lock, which would create a folder that is missing
     with lock_folder(folder):
         manifest = read_manifest(folder, kind=MODEL_KIND)
         if not manifest.complete:

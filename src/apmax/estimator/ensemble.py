@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,9 @@ class APEnsembleClassifier(RankingClassifier):
         """Fit the committee.
 
         Args:
-            X: (n, d) numbers, or a data frame that may have columns of texts, categories and dates.
+            X: (n, d) numbers, or a data frame that may have columns of texts, categories and dates. Of such a frame
+                ids, free text and columns of other types (durations, intervals, lists, …) are left out with a warning;
+                estimators of your own get them.
             y: (n,) labels of two classes.
             sample_weight: (n,) non-negative; a row of weight 0 is left out.
             groups: (n,) rows of one group stay together in every split.
@@ -103,6 +105,8 @@ class APEnsembleClassifier(RankingClassifier):
 
             table = arrow_rows(X).take(kept)
             self._encoder = TableEncoder.fit(table)
+            if not all(member.raw for member in members.values()):
+                _warn_of_columns_left_out(self._encoder.left_out)
             columns = TableFeatures(table, self._encoder)
         else:
             columns = ArrayFeatures(X[kept])
@@ -145,6 +149,15 @@ class APEnsembleClassifier(RankingClassifier):
         report.unseen.clear()
         for line in report.lines():
             warnings.warn(line, stacklevel=3)
+
+
+def _warn_of_columns_left_out(left_out: Mapping[str, str]) -> None:
+    """Warn of columns that no member of ours reads; not of those that say nothing in any row."""
+    from apmax.data.tables.inference import ALL_EQUAL, ALL_MISSING
+
+    found = [f"{name!r} ({why})" for name, why in left_out.items() if why not in (ALL_EQUAL, ALL_MISSING)]
+    if found:
+        warnings.warn(f"columns are left out: {'; '.join(found)}", stacklevel=5)
 
 
 def _given_folds(cv: Any, X: Any, y: Any, groups: Any, kept: NDArray[np.int64]) -> list[tuple[Any, Any]]:

@@ -18,7 +18,7 @@ from apmax.report.content import REPORT_FILE, REPORT_PAGE, ReportData, load_repo
 from apmax.report.learning import learning_curves, read_learning_curves
 from apmax.report.page import write_report
 from apmax.workflows import JobResult, SavedModel, ScoredRows, load_model, load_scored_rows
-from apmax.workflows.evaluation import score_source
+from apmax.workflows.evaluation import score_source, without_weight
 from apmax.workflows.model_folder import load_other_model
 
 
@@ -74,7 +74,8 @@ def _same_labels(model: SavedModel, part: ScoredRows, table: Any) -> bool:
 def _score_file(model: SavedModel, source: RowSource) -> tuple[ScoredRows, list[str]]:
     """Return the labelled rows of a file, named after it, with the model's scores; and warnings about them."""
     part, warnings = score_source(model, source)
-    return replace(part, part=source.path.name, table=source.read().take(part.rows)), warnings
+    part = replace(part, part=source.path.name, table=source.read().take(part.rows))
+    return part, [*warnings, *without_weight(part)]
 
 
 def report_folder(
@@ -113,7 +114,7 @@ def report_folder(
         raise ValueError("against_model names the network of another model: name its folder, too (against=FOLDER)")
     place = Path(folder)
     stored = None
-    with suppress(FileNotFoundError, ValueError):  # of another version: it is collected anew
+    with suppress(FileNotFoundError, NotADirectoryError, ValueError):  # of another version: it is collected anew
         stored = load_report(place / REPORT_FILE)
     if stored is not None and data is None and not by:
         return stored

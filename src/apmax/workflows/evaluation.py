@@ -207,7 +207,7 @@ def evaluate_source(model: SavedModel, source: RowSource) -> tuple[TargetEvaluat
             f"{source.path} has no row whose {target.name!r} is {target.positive!r}{counted}: AP is undefined"
         )
     results = evaluate_targets(scored.scores, scored.labels, names, unequal_weights(scored.sample_weight))
-    return results, [*warnings, *_without_weight(scored), *_undefined(names, results)]
+    return results, [*warnings, *without_weight(scored), *_undefined(names, results)]
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ def compare_models(
     lines = [
         *dict.fromkeys([*warnings, *more]),
         *([f"left out: {plural(left_out, 'row')} that one of the models cannot read"] if left_out else []),
-        *_without_weight(a),
+        *without_weight(a),
         *_undefined(names, results[0]),
     ]
     return ModelComparison(results[0], results[1], differences, (a, b)), lines
@@ -292,7 +292,8 @@ def _part_of(scored: ScoredRows, rows: npt.NDArray[np.int64], targets: Sequence[
     )
 
 
-def _without_weight(scored: ScoredRows) -> list[str]:
+def without_weight(scored: ScoredRows) -> list[str]:
+    """Return a line about the rows of weight 0, which metrics leave out; none if there are none."""
     count = int((any_known(scored.labels) & (scored.sample_weight == 0)).sum())
     return [f"left out: {plural(count, 'row')} of weight 0"] if count else []
 

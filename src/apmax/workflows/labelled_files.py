@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from apmax.data import RowSource, Targets, UnreadableRow, parsing
 from apmax.data.reading import MissingColumnError
+from apmax.validation import plural
 from apmax.workflows.data_types import DataConfig, DataType, LabelledRows, data_type_of
 
 
@@ -155,7 +156,8 @@ def _with_weight(rows: LabelledRows, source: RowSource, column: str | None) -> L
     with_weight = replace(rows, sample_weight=weight)
     if kept.all():
         return with_weight
-    line = f"{int((~kept).sum()):,} rows of weight 0 are left out"
+    count = int((~kept).sum())
+    line = f"{plural(count, 'row')} of weight 0 {'is' if count == 1 else 'are'} left out"
     part = with_weight.take(np.flatnonzero(kept))
     return replace(part, warnings=(*rows.warnings, line), unreadable=rows.unreadable)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,8 @@ def write_predictions(
     tables = (
         _sorted_rows(model, source, report, file, top, target) if ordered else _readable_rows(model, source, report)
     )
-    with open_writer(file, delimiter=source.delimiter) as writer:
+    # Closed after an error, too: sorted rows are in temporary files.
+    with closing(tables), open_writer(file, delimiter=source.delimiter) as writer:
         written = False
         for table, scores in tables:
             writer.write(_with_columns(table, _new_columns(model, scores, probability=probability), names))
@@ -168,7 +170,9 @@ def _target_number(model: SavedModel, by: str | None, *, needed: bool) -> int:
     return 0
 
 
-def _readable_rows(model: SavedModel, source: RowSource, report: RowReport) -> Iterator[tuple[Any, Scores]]:
+def _readable_rows(
+    model: SavedModel, source: RowSource, report: RowReport
+) -> Generator[tuple[Any, Scores], None, None]:
     """Yield the rows that can be read, in file order, with their scores."""
     for table, scores in model.score_chunks(source, report):
         known = ~np.isnan(scores.reshape(len(scores), -1)[:, 0])
@@ -177,7 +181,7 @@ def _readable_rows(model: SavedModel, source: RowSource, report: RowReport) -> I
 
 def _sorted_rows(
     model: SavedModel, source: RowSource, report: RowReport, out: Path, top: int | None, target: int
-) -> Iterator[tuple[Any, Scores]]:
+) -> Generator[tuple[Any, Scores], None, None]:
     """Yield rows with their scores, best first: a distribution sort by the ranks of the scores."""
     names = [name for name in model.encoder.names if name in source.columns] or None
     parts = [scores for _, scores in model.score_chunks(source, report, names)]

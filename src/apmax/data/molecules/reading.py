@@ -23,12 +23,9 @@ if TYPE_CHECKING:
 DUPLICATES = ("keep", "join", "drop")
 """What to do with rows of the same molecule, by its canonical SMILES."""
 _HANDLING = {
-    "keep": ("", "molecules have contradictory labels"),
-    "join": (
-        " and are joined to one row each",
-        "of them have contradictory labels, which are left out (with the molecule, if it has no other label)",
-    ),
-    "drop": (" and are reduced to their first row", "of them have contradictory labels and are left out"),
+    "keep": ("", ""),
+    "join": (", joined to one row each", ", which are left out (with the molecule, if it has no other label)"),
+    "drop": (", reduced to the first row", ", left out"),
 }
 """Descriptions of repeated and of contradictory molecules."""
 
@@ -83,16 +80,19 @@ class MoleculeReport:
         if self.reduced:
             found.append(f"{self.reduced:,} of {self.total:,} molecules have several fragments: the largest is taken")
         repeated, contradictory = _HANDLING[self.handling]
-        removed = f" ({self.removed:,} rows fewer)" if self.handling != "keep" else ""
-        remedy = " (duplicates='join' or duplicates='drop' makes one row of each)" if self.handling == "keep" else ""
+        keep, count, conflicts = self.handling == "keep", len(self.duplicates), len(self.conflicts)
+        occur = f"{validation.plural(count, 'molecule')} {'occurs' if count == 1 else 'occur'} more than once"
+        removed = "" if keep else f" ({validation.plural(self.removed, 'row')} fewer)"
+        remedy = " (duplicates='join' or duplicates='drop' makes one row of each)" if keep else ""
+        disagree = validation.plural(conflicts, "molecule") if keep else f"{conflicts:,} of them"
         for groups, what, hint in (
-            (self.duplicates, f"molecules occur more than once{repeated}{removed}", remedy),
-            (self.conflicts, contradictory, ""),
+            (self.duplicates, f"{occur}{repeated}{removed}", remedy),
+            (self.conflicts, f"{disagree} with contradictory labels{contradictory}", ""),
         ):
             if groups:
                 shown = "; ".join("rows " + ", ".join(map(str, group[:most])) for group in groups[:most])
                 more = f"; and {len(groups) - most} more" if len(groups) > most else ""
-                found.append(f"{len(groups)} {what}: {shown}{more}{hint}")
+                found.append(f"{what}: {shown}{more}{hint}")
         return found
 
 

@@ -182,9 +182,8 @@ class DataType(ABC, Generic[Config]):
         """
         kind = self.config.kind
         if Path(path).is_dir():
-            raise ValueError(
-                f"{path} is a folder, and data of kind {kind} are read from a file: csv, csv.gz or parquet"
-            )
+            files = "csv, csv.gz, parquet, smi or sdf" if kind == "molecules" else "csv, csv.gz or parquet"
+            raise ValueError(f"{path} is a folder, and data of kind {kind} are read from a file: {files}")
         if is_molecule_file(path):
             raise ValueError(f"{path} is a list of molecules, and these data are of kind {kind}")
         return open_table(path)
@@ -202,7 +201,10 @@ class DataType(ABC, Generic[Config]):
         known = any_known(labels)
         if known.all():
             return LabelledRows(table, labels)
-        line = f"{int((~known).sum()):,} rows without a {targets.names[0]!r} are left out"
+        count = int((~known).sum())
+        line = (
+            f"{validation.plural(count, 'row')} without a {targets.names[0]!r} {'is' if count == 1 else 'are'} left out"
+        )
         return LabelledRows(table.filter(known), labels[known], warnings=(line,), numbers=np.flatnonzero(known))
 
     def for_committee(self, effort: str, members: Sequence[str] = ()) -> Self:  # noqa: ARG002 - overridden

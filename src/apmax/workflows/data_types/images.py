@@ -22,6 +22,7 @@ from apmax.data import ON_ERROR, RowSource, Targets, UnreadableRow, any_known
 from apmax.data.caching import with_progress, worker_processes
 from apmax.data.images import (
     DECODER_VERSION,
+    ENDINGS,
     FITS,
     IMAGENET,
     LARGE_IMAGES,
@@ -371,6 +372,8 @@ class ImageType(DataType[ImageData]):
         """Return the rows of a table, or the images of a folder."""
         if Path(path).is_dir():
             return ImageFolder(path, self.config.targets)
+        if str(path).lower().endswith(ENDINGS):
+            raise ValueError(f"{path} is one image: name the folder that it is in, or a csv that lists files")
         source = super().open_source(path)
         source.check_column(self.config.path, "path")
         return source
