@@ -63,7 +63,7 @@ STEPS = (
     Step(3, f"reproduce table5 --dataset tox21-t0,tox21-t2 --model gine --methods {_TUNED}"),
     Step(3, "reproduce scores --dataset aicures,tox21-t0,tox21-t2 --model gine --methods soap_raw --budget quick"),
     Step(3, f"reproduce table3 --dataset {_LESIONS} --model narrow --methods {_FEW}"),
-    Step(3, f"reproduce table2 --dataset muv --model gine --methods {_FEW}"),
+    Step(3, f"reproduce table2 --dataset muv --model gine,mpnn --methods {_FEW}"),
     Step(3, f"reproduce table5 --dataset toxcast-t8,toxcast-t12 --model gine --methods {_FEW}"),
     Step(3, "reproduce batch-size --dataset cifar10 --model narrow"),
     Step(3, "reproduce consistency --dataset cifar10 --model narrow"),
