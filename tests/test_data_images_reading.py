@@ -450,6 +450,24 @@ def test_brightness_of_images_of_16_bits_can_be_compared(tmp_path, ending):
     assert (dark, lighter) == (0, 3)
 
 
+def test_images_of_12_bits_in_files_of_16_are_reported_as_nearly_black(tmp_path):
+    for number in range(3):
+        Image.fromarray(np.full((4, 4), 4095 - number, np.uint16)).save(tmp_path / f"{number}.png")
+    files = [str(tmp_path / f"{number}.png") for number in range(3)]
+    _, report = image_dataset(files, size=4, cache=tmp_path / "cache")
+    assert report.lines() == [
+        "images are nearly black: the brightest pixel that was found has 15 of 255, as in 16-bit files of 12-bit "
+        "values; spread these over the whole range first (× 16)"
+    ]
+
+
+def test_one_image_that_is_not_black_is_enough_for_no_report(tmp_path):
+    files = [flat(tmp_path / "0.png", 200), broken(tmp_path / "1.jpg")]
+    Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / "2.png")
+    _, report = image_dataset([*files, str(tmp_path / "2.png")], size=4, cache=tmp_path / "cache", on_error="skip")
+    assert (report.brightest, len(report.lines())) == (200, 1)
+
+
 def test_grey_of_8_bits_in_a_file_of_32_is_kept(tmp_path):
     Image.fromarray(np.full((4, 4), 200, np.int32)).save(tmp_path / "a.tif")
     assert Decoder(4)(tmp_path / "a.tif").max() == 200

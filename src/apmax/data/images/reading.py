@@ -21,6 +21,10 @@ from apmax.data.targets import Targets, read_labelled
 
 _LARGE = 64
 _MIRRORED = 32
+_DARK = 32
+"""Images whose pixels are all below this value are called nearly black: 12-bit values in 16-bit files end at 15."""
+_LOOKED_AT = 64
+"""Images, spread over all, in which the largest pixel is looked for."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class ImageReport:
         unmeasured: Rows without a label, left out.
         ignored: Files of a folder whose ending is not that of an image.
         targets: The meaning of the labels, where they were read from a table.
+        brightest: The largest pixel, 0 to 255, of up to 64 images that are spread over all.
     """
 
     total: int
@@ -40,6 +45,7 @@ class ImageReport:
     unmeasured: int = 0
     ignored: list[str] = field(default_factory=list)
     targets: Targets | None = None
+    brightest: int = 255
 
     def lines(self) -> list[str]:
         """Return one line per finding, none if there are none."""
@@ -50,6 +56,11 @@ class ImageReport:
             )
         if self.ignored:
             lines.append(describe_ignored(self.ignored))
+        if self.brightest < _DARK:
+            lines.append(
+                f"images are nearly black: the brightest pixel that was found has {self.brightest} of 255, as in "
+                "16-bit files of 12-bit values; spread these over the whole range first (× 16)"
+            )
         return lines
 
 
@@ -220,4 +231,6 @@ def image_dataset(
     unreadable = {item.row for item in decoded.unreadable}
     places = [row for row in range(len(files)) if row not in unreadable]
     data = ImageDataset(decoded.store, labels, places=places, normalise=normalise, transform=transform, names=files)
-    return data, ImageReport(len(files), decoded.unreadable, unmeasured, list(ignored))
+    spread = np.unique(np.linspace(0, len(places) - 1, _LOOKED_AT).astype(int))
+    brightest = int(decoded.store.take(np.asarray(places)[spread]).max())
+    return data, ImageReport(len(files), decoded.unreadable, unmeasured, list(ignored), brightest=brightest)
