@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -127,3 +128,23 @@ def test_verbose_on_a_terminal_keeps_a_line_per_epoch_above_the_display(clients,
     )
     assert code == 0
     assert len(epoch_lines("\n".join(screen(shown)))) == EPOCHS
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("train", "a.csv", "--target", "bought", "--out", "r"), 1, "the same command with --resume continues"),
+        (("train", "--help"), 0, ""),
+        (("methods",), 0, ""),
+    ],
+)
+def test_a_training_whose_output_is_no_longer_read_says_so(clients, tmp_path, words, code, message):
+    (tmp_path / "a.csv").write_bytes(Path(clients).read_bytes())
+    reader, output = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "apmax", *words]
+    ended = subprocess.run(command, cwd=tmp_path, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(output)
+    assert ended.returncode == code
+    text = ended.stderr
+    assert text.strip().endswith(message) if message else text == ""

@@ -20,6 +20,8 @@ from apmax import __version__
 from apmax.cli import decide, demo, evaluate, methods, predict, report, reproduce, train, tune
 
 FAILED, MISUSED, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+_RESUMED = (["train"], ["tune"])
+"""The commands that `--resume` continues, as first words."""
 
 app = typer.Typer(
     name="apmax",
@@ -86,13 +88,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except SystemExit as ended:
         if ended.code == TERMINATED:
             _print_error(_signal_text("terminated", words))
-        raise
-    except BrokenPipeError:  # the reader of the output is gone, as with `head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        code = _end_without_reader(words)  # rich has noticed it
+    except BrokenPipeError:
+        code = _end_without_reader(words)
     except Exception as error:
         code = _report_error(error, words)
     sys.exit(code or 0)
+
+
+def _end_without_reader(words: Sequence[str]) -> int:
+    """Return the exit code where the reader of the output is gone, as with `head`; a training is then not finished."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if words[:1] not in _RESUMED or {"--help", "-h"}.intersection(words):
+        return 0
+    _print_error(_signal_text("the reader of the output has ended, and this command with it", words))
+    return FAILED
 
 
 def _signal_text(signal: str, words: Sequence[str]) -> str:
@@ -101,7 +113,7 @@ def _signal_text(signal: str, words: Sequence[str]) -> str:
     >>> _signal_text("interrupted", ["train", "a.csv"])
     'interrupted; the same command with --resume continues'
     """
-    return f"{signal}; the same command with --resume continues" if words[:1] in (["train"], ["tune"]) else signal
+    return f"{signal}; the same command with --resume continues" if words[:1] in _RESUMED else signal
 
 
 def _report_error(error: Exception, words: Sequence[str]) -> int:
