@@ -24,6 +24,7 @@ from apmax.train import (
     compute_metrics,
     embed,
     epochs,
+    fit,
     load_checkpoint,
     predict,
     save_checkpoint,
@@ -183,6 +184,24 @@ def test_records_report_the_configured_objective():
 def test_data_and_models_of_a_wrong_type_are_named(model, data, message):
     with pytest.raises(TypeError, match=message):
         epochs(model, data, Run(stages=(Stage(epochs=1),), accelerator="cpu"))
+
+
+@pytest.mark.parametrize("data", [(TRAIN, VALID, VALID), ()])
+def test_a_tuple_of_data_is_training_and_validation(data):
+    with pytest.raises(ValueError, match=rf"tuple \(train, valid\), got {len(data)} elements: test data"):
+        epochs(nn.Linear(2, 1), data, run_of(Stage(epochs=1)))
+
+
+@pytest.mark.parametrize("begin", [epochs, fit])
+@pytest.mark.parametrize("run", [None, Stage(epochs=1)])
+def test_a_run_of_a_wrong_type_is_named(begin, run):
+    with pytest.raises(TypeError, match=rf"run must be a Run, .* got {type(run).__name__}"):
+        begin(nn.Linear(2, 1), (TRAIN, VALID), run)
+
+
+def test_stages_that_are_no_tuple_are_named():
+    with pytest.raises(TypeError, match="stages must be a tuple of stages, got NoneType"):
+        Run(stages=None)
 
 
 def test_a_stage_alone_is_no_tuple_of_stages():

@@ -143,7 +143,7 @@ def test_an_interrupted_trial_is_no_traceback_and_does_not_count(data, tmp_path,
         assert tune(data, tmp_path, "--trials", 1) == 130
     assert "Traceback" not in capfd.readouterr().err
     assert tune(data, tmp_path, "--trials", 1, "--resume") == 0
-    assert "1 trials finished, 0 were stopped early, 0 diverged" in " ".join(capfd.readouterr().out.split())
+    assert "1 trial finished, 0 stopped early, 0 diverged" in " ".join(capfd.readouterr().out.split())
 
 
 def test_a_diverged_trial_counts(data, tmp_path, capfd, monkeypatch):
@@ -154,7 +154,7 @@ def test_a_diverged_trial_counts(data, tmp_path, capfd, monkeypatch):
 
     monkeypatch.setattr(tuning, "_validation_ap", diverge_first)
     assert tune(data, tmp_path, "--trials", 2) == 0
-    assert "1 trials finished, 0 were stopped early, 1 diverged" in " ".join(capfd.readouterr().out.split())
+    assert "1 trial finished, 0 stopped early, 1 diverged" in " ".join(capfd.readouterr().out.split())
 
 
 def test_value_of_a_trial_is_weighted_like_the_metrics_of_its_job(data, tmp_path):

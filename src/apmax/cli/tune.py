@@ -10,6 +10,7 @@ import typer
 
 from apmax.cli._options import DATA, JobOptions, with_job_options
 from apmax.folders import STUDY_FILE, check_free
+from apmax.validation import plural
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -104,7 +105,7 @@ def tune_command(
     console.print()
     _console.show_table(_trials_table(result), console)
     console.print(
-        f"\n{len(result.trials)} trials finished, {result.pruned} were stopped early, {result.failed} diverged. "
+        f"\n{plural(len(result.trials), 'trial')} finished, {result.pruned} stopped early, {result.failed} diverged. "
         f"Picture: {out / 'study.png'}",
         soft_wrap=True,
     )

@@ -497,6 +497,8 @@ class Run(ConfigTable):
         """Raise for a run without stages and for counts below their minimum."""
         if isinstance(self.stages, (Stage, ExactHead)):
             raise TypeError("stages must be a tuple of stages, got one: write (stage,)")
+        if not isinstance(self.stages, Iterable):
+            raise TypeError(f"stages must be a tuple of stages, got {type(self.stages).__name__}")
         stages = tuple(stage_from_table(s) if isinstance(s, Mapping) else s for s in self.stages)
         if not stages or not all(isinstance(stage, (Stage, ExactHead)) for stage in stages):
             raise ValueError(f"stages must hold at least one Stage or ExactHead, got {self.stages!r}")

@@ -62,7 +62,7 @@ def epochs(
         Terminated: The process received SIGTERM; the run is checkpointed.
         FileExistsError: The directory holds a run and `resume` is not set.
         ValueError: Data, model, configuration and checkpoint do not match.
-        TypeError: `model` is no module, or `data` neither `Data` nor a tuple.
+        TypeError: `model` is no module, `data` neither `Data` nor a tuple, or `run` no `Run`.
 
     >>> import torch
     >>> from torch.utils.data import TensorDataset
@@ -76,9 +76,8 @@ def epochs(
         raise TypeError(
             f"model must be a torch.nn.Module, got {type(model).__name__}; fit takes a function that builds one, too"
         )
-    if not isinstance(data, (Data, tuple, list)):
-        raise TypeError(f"data must be a Data or a tuple (train, valid) of data sets, got {type(data).__name__}")
-    data = data if isinstance(data, Data) else Data(*data)
+    data = _checked_data(data)
+    check_run(run)
     if resume and resume is not True and resume != "previous":
         raise ValueError(f"resume must be True, False or 'previous', got {resume!r}")
     if run.ensemble > 1:
@@ -93,6 +92,31 @@ def epochs(
         if run_state.files is not None:
             run_state.files.create()
     return _train_stages(run_state, saved)
+
+
+def check_run(run: Any) -> None:
+    """Raise for what is no configuration of a run."""
+    if not isinstance(run, Run):
+        raise TypeError(f"run must be a Run, such as Run(stages=(Stage(),)), got {type(run).__name__}")
+
+
+def _checked_data(data: Any) -> Data:
+    """Return the data of a run.
+
+    Raises:
+        TypeError: Neither `Data` nor a tuple.
+        ValueError: A tuple of more than training and validation data, or of none.
+    """
+    if isinstance(data, Data):
+        return data
+    if not isinstance(data, (tuple, list)):
+        raise TypeError(f"data must be a Data or a tuple (train, valid) of data sets, got {type(data).__name__}")
+    if len(data) not in (1, 2):
+        raise ValueError(
+            f"data must be a tuple (train, valid), got {len(data)} elements: test data take no part in training, and "
+            "labels or weights are named, as in Data(train, valid, labels=labels)"
+        )
+    return Data(*data)
 
 
 def _check_stages(run_state: RunState) -> None:

@@ -17,7 +17,7 @@ from apmax import validation
 from apmax.train.config import Run
 from apmax.train.data import Data
 from apmax.train.display import RunMonitor, make_monitor
-from apmax.train.loop import epochs
+from apmax.train.loop import check_run, epochs
 from apmax.train.processes import from_first, shared_errors
 from apmax.train.randomness import mix_seed, preserved_generators, seed_example, seed_torch
 from apmax.train.records import Record
@@ -87,6 +87,7 @@ def fit(
     >>> len(result.model.members), len(result.records)
     (3, 6)
     """
+    check_run(run)
     if member_data is not None and len(member_data) != run.ensemble:
         raise ValueError(f"member_data must be one per model, got {len(member_data)} for ensemble={run.ensemble}")
     fabric = launch_runtime(run, directory)
