@@ -129,9 +129,29 @@ def test_cells_with_one_pair_are_said_to_have_no_interval():
 def test_seeds_on_one_test_part_are_said_to_leave_out_the_chance_in_its_rows():
     lines = result_lines("tox21-t0", "gine", "ce", {0: 0.5})
     notes = item_notes(summarise("table5", lines))
-    assert any("runs are seeds on one test part with 4 positives" in note for note in notes)
+    assert any("runs are seeds on one split, with 4 positives in the test part" in note for note in notes)
     lines = result_lines(*CELL, "ce", {"fold0": 0.5})
-    assert not any("one test part" in note for note in item_notes(table6(lines)))
+    assert not any("one split" in note for note in item_notes(table6(lines)))
+
+
+def ranked_at(auroc, method="ce", folds=2):
+    """Return results of AICURES, GINE whose test AUROC is this one."""
+    lines = result_lines(*CELL, method, {f"fold{k}": 0.5 for k in range(folds)})
+    return {key: line | {"test": line["test"] | {"auroc": auroc}} for key, line in lines.items()}
+
+
+def test_cell_in_which_all_methods_rank_at_random_is_named():
+    lines = ranked_at(0.44) | ranked_at(0.548, "soap")
+    (text,) = [text for text in findings(summarise("table6", lines), {}) if "at random" in text]
+    assert text == (
+        "AICURES, GINE: no method ranks the test rows better than at random (mean AUROC 0.44 to 0.55 by method): "
+        "differences between methods say nothing here."
+    )
+
+
+def test_cell_with_one_method_above_random_is_not_called_random():
+    lines = ranked_at(0.44) | ranked_at(0.551, "soap")
+    assert not any("at random" in text for text in findings(summarise("table6", lines), {}))
 
 
 def test_chosen_first_stages_are_counted_over_all_cells():
