@@ -373,16 +373,19 @@ def _consistency_findings(summary: ItemSummary, histories: Histories) -> list[st
 
 
 def _batch_size_findings(summary: ItemSummary, histories: Histories) -> list[str]:  # noqa: ARG001 - one signature
-    """Return the lowest and highest mean of each cell with their batch sizes."""
+    """Return the lowest and highest mean of each cell with their batch sizes, over the runs that all sizes have."""
     sentences = []
     for cell in summary.started_cells:
-        means = {entry.method: value.mean for entry in summary.of_cell(cell) if (value := entry.mean_std()) is not None}
-        if len(means) > 1:
+        entries = [entry for entry in summary.of_cell(cell) if entry.values]
+        shared = set.intersection(*(set(entry.values) for entry in entries)) if len(entries) > 1 else set()
+        if shared:
+            means = {entry.method: mean(entry.values[run]["auprc"] for run in shared) for entry in entries}
             low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
             sizes = {name: resolve_settings(summary.grid, *cell, name)["batch_size"] for name in (low, high)}
             sentences.append(
                 f"{summary.cell_label(cell)}: over {len(means)} sizes the mean test AUPRC lies between "
-                f"{means[low]:.4f} (batches of {sizes[low]}) and {means[high]:.4f} (of {sizes[high]})."
+                f"{means[low]:.4f} (batches of {sizes[low]}) and {means[high]:.4f} (of {sizes[high]}), each over the "
+                f"{plural(len(shared), 'run')} that all have."
             )
     return sentences
 
