@@ -216,7 +216,8 @@ def _power_section(summaries: Sequence[ItemSummary], test_scores: Mapping[str, M
         "if the differences spread as those of the runs so far. A run is a seed on one test part, or a fold or split "
         "with its own, whose positives then vary. Spread is the standard deviation of the differences in AUPRC. That "
         "of three pairs is itself uncertain: with probability 0.95 the true one lies between 0.5 and 6.3 times this "
-        "value; that of ten pairs, between 0.7 and 1.8 times."
+        "value; that of ten pairs, between 0.7 and 1.8 times. Where all AUPRCs are near 0 the spread is small for that "
+        "reason alone, and the number too low for a method that ranks better."
         + (f" Left out, because no method ranks better than at random there: {left_out}." if left_out else ""),
         markdown_table(power_table(grid, powers, BASE)),
     ]
