@@ -129,10 +129,10 @@ class TestReport:
                 known = {} if method == "forest_bits" and problem == "hiv" else {"auprc": ap - 0.01}
                 lines += lines_of(problem, method, [ap] * count, **known)
         page = write_problem_report(PAGE, lines, tmp_path)
-        assert "had been looked at before" in page
+        assert "had been scored before" in page
         assert "| hiv | 3 seeds | 9 | 20 | 5 |" in page
         assert "| hiv_resplit | 5 scaffold resplits | 9 | 20 | 5, 5, 5, 5, 5 |" in page
-        assert "`muv` has 5 test positives in a split: it decides nothing" in page
+        assert "`muv` has 5 test positives in a split, too few to compare methods" in page
         assert "| member gbdt | 0.2900 | 0.2900 |" in page
         assert "| forest_bits |  | 0.1900 |" in page, "lines without the metric leave its cell empty"
         assert "| member gbdt | +0.1000 |  |  | 3 of 3 |" in page

@@ -183,6 +183,20 @@ class TestReport:
     def test_no_shared_table_has_no_difference(self):
         assert compare_tables({"a": 0.5}, {"b": 0.5}) is None
 
+    def test_members_trained_by_ap_are_compared_with_the_same_by_cross_entropy(self):
+        values = {
+            "standard": {"a": [0.5] * 3, "b": [0.5] * 3},
+            "standard_ce": {"a": [0.1] * 3, "b": [0.1] * 3},
+            "member linear": {"a": [0.5] * 3, "b": [0.25] * 3},
+            "member linear_ce": {"a": [0.25] * 3, "b": [0.5] * 3},
+            "member trees": {"a": [0.5] * 3, "b": [0.5] * 3},
+        }
+        part = write_report("Title", self.lines(values), ["a", "b"]).split("## Members trained by AP")[1].split("##")[0]
+        assert [line for line in part.splitlines() if line.startswith("|")][2:] == [
+            "| linear − linear_ce | +0.0000 | -0.2500 to +0.2500 | 1 of 2 |"
+        ]
+        assert "Members trained by AP" not in write_report("Title", self.lines({"standard": values["standard"]}), ["a"])
+
     def test_the_page_has_means_and_differences(self):
         values = {"standard": {"a": [0.5, 0.6, 0.7], "b": [0.9] * 3}, "lightgbm": {"a": [0.5] * 3, "b": [0.95] * 3}}
         page = write_report("Title", self.lines(values), ["a", "b", "c"])

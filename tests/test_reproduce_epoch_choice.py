@@ -41,14 +41,21 @@ def test_a_choice_that_a_run_lacks_has_no_mean():
     checks = [
         check("hiv", "gine", 0, chosen=0.25, best=0.5, last=0.125),
         check("hiv", "gine", 1, chosen=0.75, best=1.0),
+        check("hiv", "mpnn", 0, chosen=0.25, best=0.5, last=0.125),
     ]
-    assert table_rows(checks)[0][3:6] == ("0.5000", "—", "0.7500")
+    assert [row[3:6] for row in table_rows(checks)] == [("0.5000", "—", "0.7500"), ("0.2500", "0.1250", "0.5000")]
+
+
+def test_a_choice_that_no_cell_has_is_not_in_the_table():
+    checks = [check("hiv", "gine", 0, chosen=0.25, best=0.5)]
+    table = epoch_choice_table(GRID, epoch_choices(GRID, checks, [], PAPER))
+    assert table.columns[3:] == ("epoch by validation", "best epoch by the test part", "Paper")
 
 
 def test_released_code_stands_beside_the_papers_soap():
     label = GRID.methods["soap_released"].label
     rows = table_rows([], [released(0, 0.2, 0.3), released(1, 0.3, 0.5), {**released(2, 1.0, 1.0), "method": "soap"}])
-    assert rows == [("HIV, MPNN", label, "2", "0.2500", "—", "0.4000", "0.3401 ± 0.0045")]
+    assert rows == [("HIV, MPNN", label, "2", "0.2500", "0.4000", "0.3401 ± 0.0045")]
 
 
 def test_of_two_numbers_in_the_paper_the_table_of_methods_counts():

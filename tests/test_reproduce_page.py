@@ -228,8 +228,9 @@ def test_outcome_counts_the_cases_of_soap_and_of_the_recipe_against_its_control(
     text, table = outcome_parts(summarise_results(lines), "rule.md")
     assert text.startswith(
         "SOAP with the published settings has a higher mean test AUPRC than cross-entropy in 2 of 3 cases (a data set "
-        "with a network), in the paper in 3 of the 3 that it prints of these. In a study on generated data AP training "
-        "paid in [linear models that are too simple](rule.md) "
+        "with a network), in the paper in 3 of the 3 that it prints of these. Where it is higher, test parts have at "
+        "most 4 positives. In a study on generated data AP training paid in [linear models that are too "
+        "simple](rule.md) "
     )
     (row,) = table.splitlines()[2:]
     assert row.startswith("| SOAP against cross-entropy, published settings ")
@@ -238,6 +239,31 @@ def test_outcome_counts_the_cases_of_soap_and_of_the_recipe_against_its_control(
     lines |= result_lines(*CELL, "ce_joint", {"fold0": 0.4, "fold1": 0.5, "fold2": 0.5})
     _, table = outcome_parts(summarise_results(lines), "rule.md")
     assert table.endswith("| our default recipe against the same training without its AP loss | 1 | 1 | 1 | 0 |")
+
+
+def with_test(lines, cell, **values):
+    """Return the results with some test metrics of a cell changed."""
+    return {
+        key: line | {"test": line["test"] | values} if (line["data"], line["model"]) == cell else line
+        for key, line in lines.items()
+    }
+
+
+def test_outcome_names_small_test_parts_only_where_all_cases_above_have_them():
+    text, _ = outcome_parts(summarise_results(with_test(three_cells(), ("aicures", "mpnn"), positives=6)), "rule.md")
+    assert "it prints of these. In a study" in text
+    text, _ = outcome_parts(summarise_results(with_test(three_cells(), ("aicures", "ml-mpnn"), positives=6)), "rule.md")
+    assert "Where it is higher, test parts have at most 4 positives. In a study" in text, "SOAP is below there"
+
+
+def test_cells_ranked_at_random_have_no_number_of_runs():
+    lines = three_cells()
+    assert "| AICURES, GINE | 10 | 4 |" in results_page(summarise_results(lines), 1, {})
+    lines |= result_lines("hiv", "gine", "ce", dict.fromkeys(range(3), 0.5))
+    lines |= result_lines("hiv", "gine", "soap", dict.fromkeys(range(3), 0.6))
+    text = results_page(summarise_results(with_test(lines, CELL, auroc=0.5)), 1, {})
+    assert "| AICURES, GINE | 10 | 4 |" not in text
+    assert "Left out, because no method ranks better than at random there: AICURES, GINE." in text
 
 
 def test_methods_that_were_tuned_alike_have_a_table_and_a_part_of_the_outcome():

@@ -63,7 +63,7 @@ def test_data_sets_without_a_run_are_only_named():
 
 def test_note_says_that_the_deviation_is_between_splits():
     assert any(
-        "a run is one of 10 splits, whose test parts have 4 positives" in note
+        "a run is one of 10 splits, with 4 positives in the test part and 4 in the validation part" in note
         for note in item_document(summary()).notes
     )
 

@@ -129,9 +129,29 @@ def test_cells_with_one_pair_are_said_to_have_no_interval():
 def test_seeds_on_one_test_part_are_said_to_leave_out_the_chance_in_its_rows():
     lines = result_lines("tox21-t0", "gine", "ce", {0: 0.5})
     notes = item_notes(summarise("table5", lines))
-    assert any("runs are seeds on one test part with 4 positives" in note for note in notes)
+    assert any("runs are seeds on one split, with 4 positives in the test part" in note for note in notes)
     lines = result_lines(*CELL, "ce", {"fold0": 0.5})
-    assert not any("one test part" in note for note in item_notes(table6(lines)))
+    assert not any("one split" in note for note in item_notes(table6(lines)))
+
+
+def ranked_at(auroc, method="ce", folds=2):
+    """Return results of AICURES, GINE whose test AUROC is this one."""
+    lines = result_lines(*CELL, method, {f"fold{k}": 0.5 for k in range(folds)})
+    return {key: line | {"test": line["test"] | {"auroc": auroc}} for key, line in lines.items()}
+
+
+def test_cell_in_which_all_methods_rank_at_random_is_named():
+    lines = ranked_at(0.44) | ranked_at(0.548, "soap")
+    (text,) = [text for text in findings(summarise("table6", lines), {}) if "at random" in text]
+    assert text == (
+        "AICURES, GINE: no method ranks the test rows better than at random (mean AUROC 0.44 to 0.55 by method): "
+        "differences between methods say nothing here."
+    )
+
+
+def test_cell_with_one_method_above_random_is_not_called_random():
+    lines = ranked_at(0.44) | ranked_at(0.551, "soap")
+    assert not any("at random" in text for text in findings(summarise("table6", lines), {}))
 
 
 def test_chosen_first_stages_are_counted_over_all_cells():
@@ -175,15 +195,17 @@ def test_consistency_says_the_rank_correlation():
     assert any(each.endswith("over the epochs 0.800 (1 run).") for each in texts)
 
 
-def test_batch_sizes_have_the_range_of_their_means():
+def test_batch_sizes_have_the_range_of_their_means_over_the_runs_that_all_have():
     lines = {
-        **result_lines("cifar10", "narrow", "soap", {0: 0.7}),
+        **result_lines("cifar10", "narrow", "soap", {0: 0.7, 1: 0.1}),
         **result_lines("cifar10", "narrow", "soap_16", {0: 0.6}),
         **result_lines("cifar10", "narrow", "soap_1024", {0: 0.65}),
     }
     texts = findings(summarise("batch-size", lines), {})
-    wanted = "over 3 sizes the mean test AUPRC lies between 0.6000 (batches of 16) and 0.7000 (of 64)."
-    assert any(wanted in each for each in texts)
+    wanted = (
+        "the mean test AUPRC lies between 0.6000 (batches of 16) and 0.7000 (of 64), each over the 1 run that all have."
+    )
+    assert any(each.endswith(f"over 3 sizes {wanted}") for each in texts)
 
 
 def test_a_network_that_was_run_on_a_part_of_the_splits_has_a_note():

@@ -37,7 +37,7 @@ from apmax.reproduce.pages import (
     tuning_table,
     write_item_files,
 )
-from apmax.reproduce.pages.summary import BaseComparison, MethodSummaries, compare_runs
+from apmax.reproduce.pages.summary import BaseComparison, MethodSummaries, compare_runs, random_cells
 from apmax.reproduce.pages.text import (
     MARK_NOTE,
     METRIC_NOTE,
@@ -49,6 +49,7 @@ from apmax.reproduce.pages.text import (
     missing_runs,
     overall_variant_findings,
     paper_findings,
+    random_findings,
     range_text,
 )
 from apmax.reproduce.paper import load_paper_tables, paper_experiment
@@ -65,6 +66,9 @@ LIBAUC = "libauc_hiv"
 BLOCK = "results"
 """The name of the generated part of the README."""
 BASE = "ce"
+
+_FEW_POSITIVES = 5
+"""Positives of a test part that are too few to show anything."""
 
 TUNED = "quick"
 """The budget with which all methods are tuned alike."""
@@ -184,8 +188,9 @@ def _epoch_section(summaries: Sequence[ItemSummary], checks: Sequence[Mapping[st
         "All our test values are those of the epoch that validation chose. The authors' program for graphs also "
         "reports the best test value of all epochs; which of the two the paper prints is not known. Here are both, "
         "with the test part scored after every epoch: a check, and not a result, because an epoch that the test part "
-        "chose says nothing about new data. CE is the paper's first stage, trained from new weights. The authors' "
-        "released code for SOAP begins from their own weights.",
+        "chose says nothing about new data. CE is the paper's first stage, trained once more for this check, so that "
+        "validation may have chosen [another epoch](reproduce.md#what-differs-from-the-paper) than in the tables "
+        "below. The authors' released code for SOAP begins from their own weights.",
         _bullets(epoch_choice_findings(grid, choices)),
         markdown_table(epoch_choice_table(grid, choices)),
         "On molecules the published SOAP has a margin of 10 on sigmoids, whose differences are below 1: all pairs "
@@ -199,16 +204,21 @@ def _epoch_section(summaries: Sequence[ItemSummary], checks: Sequence[Mapping[st
 def _power_section(summaries: Sequence[ItemSummary], test_scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the section on what the number of runs can show."""
     grid = load_grid()
-    powers = cell_powers(_all_entries(summaries), BASE)
+    entries = _all_entries(summaries)
+    at_random = random_cells(entries)
+    powers = [power for power in cell_powers(entries, BASE) if power.cell not in at_random]
     if not powers:
         return []
+    left_out = "; ".join(grid.cell_label(cell) for cell in at_random)
     parts = [
         "## How many runs would show a difference",
         "The number of paired runs with which a t-test (two-sided, 5 %) finds a true difference in four of five cases, "
         "if the differences spread as those of the runs so far. A run is a seed on one test part, or a fold or split "
         "with its own, whose positives then vary. Spread is the standard deviation of the differences in AUPRC. That "
         "of three pairs is itself uncertain: with probability 0.95 the true one lies between 0.5 and 6.3 times this "
-        "value; that of ten pairs, between 0.7 and 1.8 times.",
+        "value; that of ten pairs, between 0.7 and 1.8 times. Where all AUPRCs are near 0 the spread is small for that "
+        "reason alone, and the number too low for a method that ranks better."
+        + (f" Left out, because no method ranks better than at random there: {left_out}." if left_out else ""),
         markdown_table(power_table(grid, powers, BASE)),
     ]
     pooled = {
@@ -243,7 +253,8 @@ def _overall_comparison(summaries: Sequence[ItemSummary]) -> list[str]:
         "over splits, or over seeds where a data set has one test part, and then without the chance in its rows. A "
         "cell with one pair has no interval."
     )
-    texts = [*overall_variant_findings(grid, entries, BASE), *first_stage_findings(grid, entries.values())]
+    texts = [*random_findings(grid, entries), *overall_variant_findings(grid, entries, BASE)]
+    texts += first_stage_findings(grid, entries.values())
     texts += paper_findings(grid, entries.values())
     parts = [markdown_table(table), explanation, _bullets(texts)]
     tuned = _all_entries(summaries, TUNED)
@@ -281,6 +292,9 @@ def outcome_parts(summaries: Sequence[ItemSummary], rule: str) -> list[str]:
     )
     if soap.printed:
         claim += f", in the paper in {soap.printed_above} of the {soap.printed} that it prints of these"
+    most = max((max(entry.test_positives) for entry in _above_base(entries, "soap")), default=_FEW_POSITIVES + 1)
+    if most <= _FEW_POSITIVES:
+        claim += f". Where it is higher, test parts have at most {plural(most, 'positive')}"
     sentence = (
         f"In a study on generated data AP training paid in [linear models that are too simple]({rule}) for what "
         "separates the top of the list, though not in all of them, and seldom in networks"
@@ -304,6 +318,12 @@ def outcome_parts(summaries: Sequence[ItemSummary], rule: str) -> list[str]:
                 f"| {name} | {found.cells}{alone} | {found.above} | {found.surely_above} | {found.surely_below} |"
             )
     return [f"{claim}. {sentence}.", "\n".join(lines)]
+
+
+def _above_base(entries: MethodSummaries, method: str) -> list[MethodSummary]:
+    """Return the entries of a method whose mean difference to the base is above zero."""
+    own = [entry for (_, _, name), entry in entries.items() if name == method and "auprc" in entry.paired]
+    return [entry for entry in own if entry.paired["auprc"].difference > 0]
 
 
 def _comparison(entries: MethodSummaries, method: str, base: str) -> BaseComparison | None:

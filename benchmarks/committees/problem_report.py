@@ -187,7 +187,8 @@ def _undecided(page: ProblemPage, lines: Sequence[_Line], means: Mapping[str, Ma
             positives = _range([line["test_positives"] for line in lines if line["table"] == problem])
             rows = [["method", "test AP"], *([method, f"{means[method][problem]:.3f}"] for method in own)]
             parts.append(
-                f"`{problem}` has {positives} test positives in a split: it decides nothing, and is left out below."
+                f"`{problem}` has {positives} test positives in a split, too few to compare methods, and is left out "
+                "below."
             )
             parts.append(markdown_table(rows))
     return parts

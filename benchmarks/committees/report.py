@@ -88,6 +88,9 @@ def write_report(
     for own in ("standard", "quick"):
         parts.append(f"## Difference of {own} to the others")
         parts.append(difference_table(means, own, [*COMPARED, *(m for m in means if m not in COMPARED)]))
+    losses = loss_table(means)
+    if losses is not None:
+        parts += ["## Members trained by AP and by cross-entropy", losses]
     parts.append("## Cost\n\nMean over splits; the methods of equal time get the wall-clock time of standard.")
     parts.append(cost_table(lines, alone))
     failed = [f"{line['method']} on {line['table']}, resplit {line['resplit']}" for line in lines if "error" in line]
@@ -132,9 +135,23 @@ def difference_table(means: Mapping[str, Mapping[str, float]], own: str, others:
     for other in (name for name in others if name != own):
         found = compare_tables(means.get(own, {}), means.get(other, {}))
         if found is not None:
-            interval = f"{found.low:+.4f} to {found.high:+.4f}"
-            rows.append([other, f"{found.mean:+.4f}", interval, f"{found.won} of {found.tables}"])
+            rows.append([other, *_difference_fields(found)])
     return markdown_table(rows)
+
+
+def _difference_fields(found: TableDifference) -> list[str]:
+    return [f"{found.mean:+.4f}", f"{found.low:+.4f} to {found.high:+.4f}", f"{found.won} of {found.tables}"]
+
+
+def loss_table(means: Mapping[str, Mapping[str, float]]) -> str | None:
+    """Return the differences of members to the same model trained by cross-entropy; None without such members."""
+    rows = [["member", "mean", "95 % interval over tables", "tables above"]]
+    for own, other in ((own, f"{own}_ce") for own in sorted(means)):
+        found = compare_tables(means[own], means.get(other, {}))
+        if own.startswith("member ") and found is not None:
+            names = " − ".join(name.removeprefix("member ") for name in (own, other))
+            rows.append([names, *_difference_fields(found)])
+    return markdown_table(rows) if len(rows) > 1 else None
 
 
 def cost_table(lines: Sequence[_Line], methods: Sequence[str]) -> str:

@@ -9,8 +9,8 @@ MOLECULE_PAGE = ProblemPage(
     "molecules",
     PROBLEMS,
     introduction="""\
-The test molecules of `hiv`, the paper's scaffold split, had been looked at before: settings of this package were tried
-on them, so that its numbers there may flatter. Those of `hiv_resplit`, five scaffold resplits of the same molecules,
+The test molecules of `hiv`, the paper's scaffold split, had been scored before, while settings of this package were
+tried, so that its numbers there may be too high. Those of `hiv_resplit`, five scaffold resplits of the same molecules,
 had not been scored; but most of these molecules are in the training part of `hiv`, on whose held-out folds the
 properties beside the counts and the samples of forests were tried. `hiv` has one split with three seeds: its lines
 share the training and test molecules.""",

@@ -55,7 +55,7 @@ PROBLEMS: Mapping[str, Problem] = {
     "aicures": Problem("aicures", "activity", tuple(f"fold{fold}" for fold in range(10))),
     "muv": Problem("muv", "MUV-600", ("random122", "random123", "random124")),
 }
-"""Problems by name. The test rows of "hiv" (one split, three seeds) have been looked at before; those of
+"""Problems by name. The test rows of "hiv" (one split, three seeds) have been scored before; those of
 "hiv_resplit" have not."""
 
 

@@ -78,14 +78,15 @@ def epoch_choices(
 
 
 def epoch_choice_table(grid: ExperimentGrid, choices: Sequence[EpochChoice]) -> ResultTable:
-    """Return the table of test AUPRC by choice of the epoch."""
+    """Return the table of test AUPRC by choice of the epoch, without the choices that no cell has."""
+    shown = [name for name in CHOICES if any(name in each.means for each in choices)]
     rows = []
     for each in choices:
         texts = [grid.cell_label(each.cell), grid.methods[each.method].label, str(each.runs)]
-        texts += [f"{each.means[name]:.4f}" if name in each.means else NO_VALUE for name in CHOICES]
+        texts += [f"{each.means[name]:.4f}" if name in each.means else NO_VALUE for name in shown]
         texts.append(NO_VALUE if each.printed is None else mean_std_text(each.printed))
         rows.append(TableRow(tuple(map(TableField, texts))))
-    columns = ("Cell", "Method", "Runs", *CHOICES.values(), "Paper")
+    columns = ("Cell", "Method", "Runs", *(CHOICES[name] for name in shown), "Paper")
     return ResultTable("Test AUPRC by choice of the epoch", columns, tuple(rows))
 
 

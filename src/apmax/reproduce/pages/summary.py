@@ -14,6 +14,8 @@ from apmax.reproduce.paper import PaperTable, PrintedValue, load_paper_tables
 from apmax.reproduce.plan import ResultLines, Search, plan_searches
 
 METRIC_LABELS = {"auprc": "AUPRC", "ap": "AP"}
+_RANDOM_AUROC = 0.55
+"""The mean test AUROC below which a method's ranking is called random."""
 _BASES = ("ce", "ce_authors", "soap")
 """The rows that others are compared with: cross-entropy, or the published SOAP where an item varies SOAP."""
 
@@ -89,6 +91,17 @@ class MethodSummary:
         return MeanStd(mean(numbers), stdev(numbers) if len(numbers) > 1 else None, len(numbers)) if numbers else None
 
     @property
+    def mean_auroc(self) -> float | None:
+        """The mean test AUROC over the finished runs, None if there are none."""
+        numbers = [line["test"]["auroc"] for line in self.lines.values() if line.get("test")]
+        return mean(numbers) if numbers else None
+
+    @property
+    def test_positives(self) -> list[int]:
+        """The numbers of positives in the test parts of the finished runs."""
+        return [line["test"]["positives"] for line in self.lines.values() if line.get("test")]
+
+    @property
     def against_paper(self) -> str | None:
         """Whether our mean AUPRC is "within" two of the paper's standard deviations, "above" or "below" that.
 
@@ -102,6 +115,15 @@ class MethodSummary:
 
 MethodSummaries = Mapping[tuple[str, str, str], MethodSummary]
 """Summaries by (data set, network, method)."""
+
+
+def random_cells(entries: MethodSummaries) -> dict[GridCell, list[float]]:
+    """Return the cells in which no method ranks test rows better than at random, with the methods' mean AUROCs."""
+    found: dict[GridCell, list[float]] = {}
+    for (data, model, _), entry in entries.items():
+        if entry.mean_auroc is not None:
+            found.setdefault((data, model), []).append(entry.mean_auroc)
+    return {cell: values for cell, values in found.items() if max(values) < _RANDOM_AUROC}
 
 
 @dataclass(frozen=True)

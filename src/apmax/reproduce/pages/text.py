@@ -20,6 +20,7 @@ from apmax.reproduce.pages.summary import (
     complete_histories,
     mean_curve,
     objective_correlations,
+    random_cells,
 )
 from apmax.reproduce.paper import PrintedValue
 from apmax.validation import plural
@@ -137,22 +138,25 @@ def _split_notes(summary: ItemSummary) -> list[str]:
     notes = []
     for data in summary.started_data:
         entry = summary.grid.data[data]
-        positives = [line["test"]["positives"] for line in summary.lines if line["data"] == data and line.get("test")]
-        if len(entry.splits) > 1 and positives:
+        lines = [line for line in summary.lines if line["data"] == data and line.get("test")]
+        if not lines:
+            continue
+        test, valid = (range_text([line[part]["positives"] for line in lines], ",") for part in ("test", "valid"))
+        positives = f"with {test} positives in the test part and {valid} in the validation part"
+        if len(entry.splits) > 1:
             notes.append(
-                f"{entry.label}: a run is one of {len(entry.splits)} splits, whose test parts have "
-                f"{range_text(positives)} positives. The deviation is that between splits; the differences are taken "
-                "within a split."
+                f"{entry.label}: a run is one of {len(entry.splits)} splits, {positives}. The deviation is that "
+                "between splits; the differences are taken within a split."
             )
             if (summary.seeds or entry.seeds) > 1:
                 notes.append(
                     f"{entry.label}: the {summary.seeds or entry.seeds} seeds of a split count as runs, though they "
                     "share its data: deviations and intervals are narrower than new splits would give."
                 )
-        elif positives and (summary.seeds or entry.seeds) > 1:
+        elif (summary.seeds or entry.seeds) > 1:
             notes.append(
-                f"{entry.label}: runs are seeds on one test part with {positives[0]:,} positives: deviations and "
-                "intervals contain the randomness of training, and not which rows are in the test."
+                f"{entry.label}: runs are seeds on one split, {positives}: deviations and intervals contain the "
+                "randomness of training, and not which rows are in the test."
             )
     return notes
 
@@ -198,6 +202,7 @@ def findings(summary: ItemSummary, histories: Histories) -> list[str]:
     """
     return [
         *_base_findings(summary),
+        *random_findings(summary.grid, summary.entries),
         *_variant_findings(summary),
         *(
             f"{summary.cell_label(cell)}: {text}"
@@ -233,6 +238,15 @@ def _base_findings(summary: ItemSummary) -> list[str]:
             text += f" In the paper: above in {counts.printed_above} of {counts.printed} of them."
         sentences.append(text)
     return sentences
+
+
+def random_findings(grid: ExperimentGrid, entries: MethodSummaries) -> list[str]:
+    """Return the cells in which no method ranks test rows better than at random."""
+    return [
+        f"{grid.cell_label(cell)}: no method ranks the test rows better than at random (mean AUROC "
+        f"{range_text(values, '.2f')} by method): differences between methods say nothing here."
+        for cell, values in random_cells(entries).items()
+    ]
 
 
 def _comparisons(grid: ExperimentGrid, methods: Iterable[str], base: str | None) -> Iterator[tuple[str, str]]:
@@ -359,16 +373,19 @@ def _consistency_findings(summary: ItemSummary, histories: Histories) -> list[st
 
 
 def _batch_size_findings(summary: ItemSummary, histories: Histories) -> list[str]:  # noqa: ARG001 - one signature
-    """Return the lowest and highest mean of each cell with their batch sizes."""
+    """Return the lowest and highest mean of each cell with their batch sizes, over the runs that all sizes have."""
     sentences = []
     for cell in summary.started_cells:
-        means = {entry.method: value.mean for entry in summary.of_cell(cell) if (value := entry.mean_std()) is not None}
-        if len(means) > 1:
+        entries = [entry for entry in summary.of_cell(cell) if entry.values]
+        shared = set.intersection(*(set(entry.values) for entry in entries)) if len(entries) > 1 else set()
+        if shared:
+            means = {entry.method: mean(entry.values[run]["auprc"] for run in shared) for entry in entries}
             low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
             sizes = {name: resolve_settings(summary.grid, *cell, name)["batch_size"] for name in (low, high)}
             sentences.append(
                 f"{summary.cell_label(cell)}: over {len(means)} sizes the mean test AUPRC lies between "
-                f"{means[low]:.4f} (batches of {sizes[low]}) and {means[high]:.4f} (of {sizes[high]})."
+                f"{means[low]:.4f} (batches of {sizes[low]}) and {means[high]:.4f} (of {sizes[high]}), each over the "
+                f"{plural(len(shared), 'run')} that all have."
             )
     return sentences
 
