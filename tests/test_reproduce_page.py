@@ -228,7 +228,7 @@ def test_outcome_counts_the_cases_of_soap_and_of_the_recipe_against_its_control(
     text, table = outcome_parts(summarise_results(lines), "rule.md")
     assert text.startswith(
         "SOAP with the published settings has a higher mean test AUPRC than cross-entropy in 2 of 3 cases (a data set "
-        "with a network), in the paper in 3 of the 3 that it prints of these. Where it is higher, test parts have at "
+        "with a network), in the paper in 3 of the 3 that it prints of these; where it is higher, test parts have at "
         "most 4 positives. In a study on generated data AP training paid in [linear models that are too "
         "simple](rule.md) "
     )
@@ -253,7 +253,7 @@ def test_outcome_names_small_test_parts_only_where_all_cases_above_have_them():
     text, _ = outcome_parts(summarise_results(with_test(three_cells(), ("aicures", "mpnn"), positives=6)), "rule.md")
     assert "it prints of these. In a study" in text
     text, _ = outcome_parts(summarise_results(with_test(three_cells(), ("aicures", "ml-mpnn"), positives=6)), "rule.md")
-    assert "Where it is higher, test parts have at most 4 positives. In a study" in text, "SOAP is below there"
+    assert "where it is higher, test parts have at most 4 positives. In a study" in text, "SOAP is below there"
 
 
 def test_cells_ranked_at_random_have_no_number_of_runs():

@@ -294,7 +294,7 @@ def outcome_parts(summaries: Sequence[ItemSummary], rule: str) -> list[str]:
         claim += f", in the paper in {soap.printed_above} of the {soap.printed} that it prints of these"
     most = max((max(entry.test_positives) for entry in _above_base(entries, "soap")), default=_FEW_POSITIVES + 1)
     if most <= _FEW_POSITIVES:
-        claim += f". Where it is higher, test parts have at most {plural(most, 'positive')}"
+        claim += f"; where it is higher, test parts have at most {plural(most, 'positive')}"
     sentence = (
         f"In a study on generated data AP training paid in [linear models that are too simple]({rule}) for what "
         "separates the top of the list, though not in all of them, and seldom in networks"
