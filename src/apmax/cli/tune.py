@@ -10,7 +10,6 @@ import typer
 
 from apmax.cli._options import DATA, JobOptions, with_job_options
 from apmax.folders import STUDY_FILE, check_free
-from apmax.validation import plural
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -76,6 +75,7 @@ def tune_command(
 
     from apmax import workflows
     from apmax.cli import _console
+    from apmax.validation import plural
     from apmax.workflows import tuning
     from apmax.workflows.job import require_network
     from apmax.workflows.prepare import prepare_data
