@@ -5,7 +5,7 @@
 
 Every command continues where it was stopped and skips what is finished, so that the list can be run again and again.
 The time of each and its processor time are kept in results/evidence.jsonl, with the commit. LibAUC has an environment
-of its own (`benchmarks/libauc_hiv.py`); without `--libauc` its commands are left out.
+of its own (`benchmarks/libauc`); without `--libauc` its commands are left out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Step(NamedTuple):
     def words(self, libauc: str | None) -> list[str] | None:
         """Return the words of the process, None for LibAUC without its Python."""
         module, *rest = self.command.split()
-        if module == "libauc_hiv":
+        if module == "libauc.hiv":
             return None if libauc is None else [libauc, "-m", f"benchmarks.{module}", *rest]
         name = "apmax" if module == "reproduce" else f"benchmarks.{module}"
         return [sys.executable, "-m", name, *([module] if module == "reproduce" else []), *rest]
@@ -52,10 +52,10 @@ _LESIONS = "ham10000-mel,ham10000-akiec,ham10000-df"
 
 STEPS = (
     Step(1, "reproduce released --model gine,mpnn --methods ce_authors,soap_released"),
-    Step(1, "libauc_hiv --out results/libauc_hiv --networks gine mpnn"),
+    Step(1, "libauc.hiv --out results/libauc/hiv --networks gine mpnn"),
     Step(1, "reproduce released --model gine --methods soap_authors_new_head,soap_authors_head --budget paper"),
     Step(1, "reproduce released --model ml-mpnn --methods ce_authors,soap_released"),
-    Step(1, "libauc_hiv --out results/libauc_hiv --networks ml-mpnn"),
+    Step(1, "libauc.hiv --out results/libauc/hiv --networks ml-mpnn"),
     Step(1, f"reproduce table6 --dataset aicures --model ml-mpnn --splits fold0,fold1,fold2 --methods {_ALL}"),
     Step(1, "best_test_epoch --data aicures aicures-random hiv"),
     Step(2, "when_ap_pays --hours 3 --workers 2"),

@@ -40,8 +40,8 @@ def test_words_of_a_command():
         *(sys.executable, "-m", "apmax", "reproduce", "table6", "--model", "gine")
     ]
     assert Step(2, "when_ap_pays --hours 3").words(None)[2] == "benchmarks.when_ap_pays"
-    assert Step(1, "libauc_hiv --out x").words(None) is None
-    assert Step(1, "libauc_hiv --out x").words("python")[:3] == ["python", "-m", "benchmarks.libauc_hiv"]
+    assert Step(1, "libauc.hiv --out x").words(None) is None
+    assert Step(1, "libauc.hiv --out x").words("python")[:3] == ["python", "-m", "benchmarks.libauc.hiv"]
 
 
 def test_a_command_that_takes_too_long_is_told_to_stop(tmp_path):
@@ -62,7 +62,7 @@ def test_a_command_that_takes_too_long_is_told_to_stop(tmp_path):
 def test_the_ledger_has_the_time_of_every_command(tmp_path, monkeypatch, capsys):
     codes = iter([0, None])
     monkeypatch.setattr(evidence, "run_step", lambda words, seconds: next(codes))
-    steps = [Step(1, "reproduce table1"), Step(1, "libauc_hiv --out x"), Step(3, "reproduce table2")]
+    steps = [Step(1, "reproduce table1"), Step(1, "libauc.hiv --out x"), Step(3, "reproduce table2")]
     run_steps(steps, 1.0, None, tmp_path / "ledger")
     lines = read_lines(tmp_path / "ledger")
     assert [(line["tier"], line["command"], line["exit"]) for line in lines] == [

@@ -61,8 +61,8 @@ from apmax.validation import plural
 PAGE, README, RESULTS = Path("docs", "results", "index.md"), Path("README.md"), Path("results")
 EPOCHS = "best-test-epoch.jsonl"
 """The runs whose test part was scored after every epoch, by `benchmarks/best_test_epoch.py`."""
-LIBAUC = "libauc_hiv"
-"""Folder of the runs of LibAUC's own loss, optimiser and sampler, by `benchmarks/libauc_hiv.py`."""
+LIBAUC = "libauc/hiv"
+"""Folder of the runs of LibAUC's own loss, optimiser and sampler, by `benchmarks/libauc/hiv.py`."""
 BLOCK = "results"
 """The name of the generated part of the README."""
 BASE = "ce"
@@ -360,7 +360,7 @@ def _peer_part(runs: PeerRuns) -> list[str]:
     head = f"| Network | Seeds | {' | '.join(names.values())} |\n|---|---:|---:|---:|---:|"
     return [
         "**LibAUC 2.0.1 from the same weights**: its own `APLoss`, `SOAP` optimiser and sampler with its published "
-        "recipe for graphs, by `benchmarks/libauc_hiv.py`. Mean AUPRC at the epoch that validation chose, and the "
+        "recipe for graphs, by `benchmarks/libauc/hiv.py`. Mean AUPRC at the epoch that validation chose, and the "
         "highest test AUPRC of all epochs, which is not a result. Every epoch is in "
         f"[results/{LIBAUC}](../../results/{LIBAUC}/README.md).",
         "\n".join([head, *rows]),

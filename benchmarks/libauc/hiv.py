@@ -7,7 +7,7 @@ a new head (here both of its layers, as in the paper).
 
 LibAUC 2.0.1 is not a dependency: run this in an environment of its own with torch, rdkit, pyarrow and libauc:
 
-    APMAX_DATA=... PYTHONPATH=src:. python -m benchmarks.libauc_hiv --out libauc_hiv --seeds 0 1 2
+    APMAX_DATA=... PYTHONPATH=src:. python -m benchmarks.libauc.hiv --out results/libauc/hiv --seeds 0 1 2
 
 One file of JSON lines per network and seed: AUPRC (trapezoidal) and AP on validation and test after every epoch, and
 last a summary with the test value at the best validation epoch and the best test value of all epochs.
