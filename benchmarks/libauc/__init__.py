@@ -1,1 +1,1 @@
-"""apmax beside LibAUC, the library of the paper's authors, in an environment that has both (results/libauc/README.md)."""
+"""apmax beside LibAUC, by the authors of the paper, in an environment that has both (results/libauc/README.md)."""

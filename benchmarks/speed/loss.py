@@ -1,12 +1,7 @@
-"""`APLoss` against cross-entropy on the same batch, in time and memory, single thread, one run.
-
-LibAUC's loss is printed beside it where that library is installed: `pip install --no-deps libauc`, in an environment
-of its own.
-"""
+"""`APLoss` against cross-entropy on the same batch, in time and memory, single thread, one run."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -125,27 +120,4 @@ def tasks(count: int = 617, size: int = 64) -> Row:
 
 def run() -> list[Row]:
     """Return (what, measured, target) of every claim."""
-    rows = [*steps(), memory(), building(), tasks()]
-    for what, measured in peer_rows():
-        print(f"{what:<100} {measured:8.3g}  (not ours)", flush=True)
-    return rows
-
-
-def peer_rows() -> list[tuple[str, float]]:
-    """Return the same ratios of LibAUC's loss, whose scores are sigmoids; nothing where it is not installed."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from libauc.losses import APLoss as Peer
-    except ImportError:
-        return []
-    found = []
-    for num_pos, size in SIZES:
-        batch = Batch(num_pos, size)
-        peer = Peer(len(batch.train_labels), device=torch.device("cpu"))
-        jobs = [batch.step(torch.nn.BCEWithLogitsLoss()), batch.step(peer, batch.rows, sigmoid=True)]
-        base, theirs = best_times(*jobs, seconds=1)
-        found.append((f"LibAUC APLoss / BCEWithLogitsLoss, {num_pos} positives in {size}", theirs / base))
-    theirs, base = best_times(lambda: Peer(ROWS), lambda: (torch.zeros(ROWS), torch.zeros(ROWS)), seconds=1, least=1)
-    found.append(("building LibAUC's APLoss, n = 1e7 / two torch.zeros(1e7)", theirs / base))
-    return found
+    return [*steps(), memory(), building(), tasks()]
