@@ -259,8 +259,8 @@ class DataType(ABC, Generic[Config]):
         """Return the encoded rows of a table in the form of the rows of `committee_features`."""
         return table if len(encoded.rows) == table.num_rows else table.take(encoded.rows)
 
-    def groups(self, table: Any, dataset: Any = None) -> Sequence[Any]:
-        """Return the group of each row of a table, or of their model inputs, by the grouping of `config.split`."""
+    def groups(self, rows: LabelledRows) -> npt.NDArray[Any]:
+        """Return the group of each row by the grouping of `config.split`."""
         raise NotImplementedError(f"data of kind {self.config.kind} have no grouping {self.config.split!r}")
 
     def identities(self, rows: LabelledRows) -> npt.NDArray[Any] | None:  # noqa: ARG002 - overridden

@@ -273,19 +273,18 @@ class MoleculeType(DataType[MoleculeData]):
         unreadable = tuple(report.unreadable)
         return LabelledRows(table.take(rows), joined, dataset, tuple(report.lines()), unreadable, rows)
 
-    def groups(self, table: Any, dataset: Any = None) -> Sequence[Any]:
+    def groups(self, rows: LabelledRows) -> npt.NDArray[Any]:
         """Return the Bemis–Murcko scaffold of every molecule, or its number if the molecules have fingerprints.
 
         A molecule without rings has no scaffold: it is a group of its own, with its duplicates.
         """
-        if dataset is not None and dataset.store.fingerprints is not None:
-            found = dataset.store.fingerprints.scaffolds[dataset.places]
-            grouped: Sequence[Any] = np.where(found == NO_SCAFFOLD, dataset.store.identity[dataset.places], found)
-            return grouped
-        texts = column_texts(table, self.config.smiles, SMILES)
+        store, places, identity = rows.dataset.store, rows.dataset.places, self.identities(rows)
+        if store.fingerprints is not None:
+            found = store.fingerprints.scaffolds[places]
+            return np.where(found == NO_SCAFFOLD, identity, found)
+        texts = column_texts(rows.table, self.config.smiles, SMILES)
         names = scaffolds(texts, fragment=self.config.largest_fragment, workers=worker_processes())
-        own = texts if dataset is None else [f"molecule {number}" for number in dataset.store.identity[dataset.places]]
-        return [name or other for name, other in zip(names, own, strict=True)]
+        return np.asarray([name or f"molecule {number}" for name, number in zip(names, identity, strict=True)])
 
     def identities(self, rows: LabelledRows) -> npt.NDArray[Any]:
         """Return the hash of the canonical SMILES of each molecule."""
