@@ -31,10 +31,10 @@ from apmax.train.processes import check_processes, from_first, join_processes, p
 from apmax.train.run_directory import RunDirectory
 from apmax.workflows.committee_training import train_committee
 from apmax.workflows.contact_sheets import draw_contact_sheets
-from apmax.workflows.data_types import DataConfig, Encoder, RowReport, data_type_of
+from apmax.workflows.data_types import Encoder, RowReport, data_type_of
 from apmax.workflows.data_types.networks import LARGEST_NETWORK
 from apmax.workflows.evaluation import evaluate_targets
-from apmax.workflows.job import CommitteeJob, Job, JobPlan, ModelConfig, job_from_toml, plan_training
+from apmax.workflows.job import CommitteeJob, Job, JobPlan, job_from_toml, plan_training
 from apmax.workflows.job_result import JobResult, Notify
 from apmax.workflows.model_folder import (
     CALIBRATION_FILE,
@@ -235,7 +235,7 @@ def check_model(plan: JobPlan) -> None:
     """Build a plan's network before data are read, where its encoder needs none: reading images may take long."""
     data_type = data_type_of(plan.data)
     if not data_type.learns_from_rows:
-        _build(plan.data, plan.model, data_type.fit_encoder(None, ()), plan.seed, None)
+        build_job_network(Job(plan.data, plan.model, plan.run), data_type.fit_encoder(None, ()))
 
 
 def build_job_network(job: Job, encoder: Encoder, *, prior: float | None = None) -> tuple[nn.Module, list[str]]:
@@ -250,15 +250,9 @@ def build_job_network(job: Job, encoder: Encoder, *, prior: float | None = None)
         ValueError: Options that the network does not have, or weights of another one.
         FileNotFoundError: There is no such file of weights.
     """
-    return _build(job.data, job.model, encoder, job.run.seed, prior)
-
-
-def _build(
-    data: DataConfig, model: ModelConfig, encoder: Encoder, seed: int, prior: float | None
-) -> tuple[nn.Module, list[str]]:
-    data_type = data_type_of(data)
+    data_type, model = data_type_of(job.data), job.model
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(job.run.seed)
         network = data_type.build_model(encoder, model.name, model.options, prior=prior)
     if model.pretrained is None:
         return network, []
