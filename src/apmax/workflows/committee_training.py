@@ -41,9 +41,17 @@ from apmax.workflows.committee_progress import CommitteeProgress
 from apmax.workflows.contact_sheets import draw_contact_sheets
 from apmax.workflows.data_types import FrozenImageType, LabelledRows, RowReport, data_type_of
 from apmax.workflows.evaluation import evaluate_targets
-from apmax.workflows.job import CommitteeConfig, CommitteeJob, job_from_toml
+from apmax.workflows.job import CommitteeConfig, CommitteeJob
 from apmax.workflows.job_result import JobResult, Notify
-from apmax.workflows.model_folder import DECISION_FILE, PLAN_FILE, committee_folders, job_files, save_job
+from apmax.workflows.model_folder import (
+    DECISION_FILE,
+    PLAN_FILE,
+    check_unchanged,
+    committee_folders,
+    job_files,
+    read_started_job,
+    save_job,
+)
 from apmax.workflows.prediction import write_unreadable
 from apmax.workflows.prepare import CommitteeRows, prepare_committee_rows
 from apmax.workflows.saved_model import SavedCommittee
@@ -375,10 +383,9 @@ class _Started:
 
 def _read_started(started: Manifest) -> _Started | None:
     """Return the earlier training in a folder; None if it was stopped while it wrote its job."""
-    if "run.toml" not in started.files:
+    job = read_started_job(started)
+    if job is None:
         return None
-    started.verify([name for name in started.files if name in ("run.toml", "encoder.json", PLAN_FILE)])
-    job = job_from_toml(started.read("run.toml"))
     if not isinstance(job, CommitteeJob):
         raise ValueError(f"{started.folder} holds the training of one network: resume with the same settings")
     try:
@@ -418,9 +425,7 @@ def _check_same_job(folder: Path, before: _Started, job: CommitteeJob, fingerpri
             if each.name != "pretrained" or None in (before.job.committee.pretrained, job.committee.pretrained)
         ),
     ]
-    for name, old, new in compared:
-        if old != new:
-            raise ValueError(f"{name} was {old} in {folder} and is {new} now: resume with the same")
+    check_unchanged(folder, compared)
     earlier = before.fingerprint.split()
     # An earlier version may have stored fewer digests: which part differs is then not known.
     same_parts = len(earlier) == len(fingerprint)

@@ -28,7 +28,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -122,6 +122,21 @@ def read_started(folder: Path) -> Manifest | None:
                     f"{folder} is damaged or was not written by `apmax train`: it holds {what} and no manifest.json"
                 ) from None
         return None
+
+
+def read_started_job(started: Manifest) -> Job | CommitteeJob | None:
+    """Return the job of a training that was begun in a folder; None if it was stopped while it wrote the job."""
+    if "run.toml" not in started.files:
+        return None
+    started.verify([name for name in (*JOB_FILES, PLAN_FILE) if name in started.files])
+    return job_from_toml(started.read("run.toml"))
+
+
+def check_unchanged(folder: Path, settings: Iterable[tuple[str, Any, Any]]) -> None:
+    """Raise `ValueError` for the first setting, (name, value in the folder's training, value now), that differs."""
+    for name, old, new in settings:
+        if old != new:
+            raise ValueError(f"{name} was {old} in {folder} and is {new} now: resume with the same")
 
 
 def weight_files(job: Job) -> list[str]:

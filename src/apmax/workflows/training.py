@@ -34,12 +34,14 @@ from apmax.workflows.contact_sheets import draw_contact_sheets
 from apmax.workflows.data_types import Encoder, RowReport, data_type_of
 from apmax.workflows.data_types.networks import LARGEST_NETWORK
 from apmax.workflows.evaluation import evaluate_targets
-from apmax.workflows.job import CommitteeJob, Job, JobPlan, job_from_toml, plan_training
+from apmax.workflows.job import CommitteeJob, Job, JobPlan, plan_training
 from apmax.workflows.job_result import JobResult, Notify
 from apmax.workflows.model_folder import (
     CALIBRATION_FILE,
     JOB_FILES,
+    check_unchanged,
     read_started,
+    read_started_job,
     save_calibration,
     save_job,
     weight_files,
@@ -125,7 +127,9 @@ class _Ready(NamedTuple):
 
 def _prepare(plan: JobPlan, folder: Path, started: Manifest | None, *, notify: Notify | None) -> _Ready:
     """Read the data and build the network; `started` is the manifest of an earlier training."""
-    before = None if started is None else _read_started_job(started)
+    before = None if started is None else read_started_job(started)
+    if isinstance(before, CommitteeJob):
+        raise ValueError(f"{folder} holds a committee, not a network: resume with the same settings")
     check_model(plan)
     prepared = prepare_data(plan.data, seed=plan.seed)
     job = plan.resolve(prepared.config, rows=prepared.train_rows, positives=prepared.train_positives)
@@ -200,18 +204,6 @@ def _planned_network(plan: JobPlan, job: Job, prepared: PreparedData) -> tuple[n
         return network, facts
     several = "" if job.run.ensemble == 1 else f", mean of {job.run.ensemble}"
     return network, [f"{job.model.name} with {', '.join(chosen)}{several}, chosen by the data", *facts]
-
-
-def _read_started_job(started: Manifest) -> Job | None:
-    """Return the job of an earlier training; None if it was stopped while it wrote the job."""
-    listed = [name for name in JOB_FILES if name in started.files]
-    started.verify(listed)
-    if "run.toml" not in listed:
-        return None
-    job = job_from_toml(started.read("run.toml"))
-    if not isinstance(job, Job):
-        raise ValueError(f"{started.folder} holds a committee, not a network: resume with the same settings")
-    return job
 
 
 @contextmanager
@@ -303,7 +295,7 @@ def _chosen_epochs(folder: Path, job: Job) -> list[dict[str, Any]]:
 
 def _check_same_job(folder: Path, before: Job, job: Job) -> None:
     """Raise if the earlier training in a folder is of another model or other targets."""
-    compared = [
+    settings = [
         ("kind", before.data.kind, job.data.kind),
         ("model", before.model.name, job.model.name),
         ("the options of the model", dict(before.model.options), dict(job.model.options)),
@@ -312,9 +304,7 @@ def _check_same_job(folder: Path, before: Job, job: Job) -> None:
         ("pretrained", *_pretrained_weights(folder, before.model.pretrained, job.model.pretrained)),
         ("ensemble", before.run.ensemble, job.run.ensemble),
     ]
-    for name, old, new in compared:
-        if old != new:
-            raise ValueError(f"{name} was {old} in {folder} and is {new} now: resume with the same")
+    check_unchanged(folder, settings)
 
 
 def _pretrained_weights(folder: Path, before: str | None, path: str | None) -> tuple[str | None, str | None]:
