@@ -32,7 +32,7 @@ from apmax.committee.leaderboard import CROSS_FITTED, HELD_OUT
 from apmax.data import one_column
 from apmax.data.caching import worker_processes
 from apmax.data.splits import RowNumbers
-from apmax.folders import FolderError, Manifest, write_atomic, write_manifest
+from apmax.folders import FolderError, Manifest, write_json, write_manifest
 from apmax.train import Data, nan_to_none
 from apmax.train.display import format_duration
 from apmax.train.run_directory import data_fingerprint
@@ -98,8 +98,8 @@ def train_committee(
     if notify is not None:
         notify([*prepared.facts, *networks, *plan_lines(plan)], prepared.warnings)
     if before is None:
-        content = json.dumps({"plan": plan.to_table(), "data": " ".join(fingerprint.values())}, indent=1) + "\n"
-        save_job(folder, job, prepared.encoder, prepared.targets, plan=content.encode(), backbone=weights)
+        table = {"plan": plan.to_table(), "data": " ".join(fingerprint.values())}
+        save_job(folder, job, prepared.encoder, prepared.targets, plan=table, backbone=weights)
         write_unreadable(folder, prepared.unreadable)
     committees = [_fit(target, plan, folder, progress=progress) for target in targets]
     return _finish(job, targets, committees, prepared, folder, started)
@@ -306,7 +306,7 @@ def _finish(
         "test": None if test is None else test.to_table(),
         **(boards[names[0]] if len(names) == 1 else {"targets": boards}),
     }
-    write_atomic(folder / "results.json", (json.dumps(content, indent=2) + "\n").encode())
+    write_json(folder / "results.json", content, indent=2)
     files = [
         target.folder + name
         for target, committee in zip(targets, committees, strict=True)

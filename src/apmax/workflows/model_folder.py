@@ -38,7 +38,7 @@ from torch import nn
 
 from apmax.committee import Member, read_committee
 from apmax.data import Targets
-from apmax.folders import STUDY_FILE, FolderError, Manifest, read_manifest, write_atomic, write_manifest
+from apmax.folders import STUDY_FILE, FolderError, Manifest, read_manifest, write_atomic, write_json, write_manifest
 from apmax.train import Ensemble, PlattCurve
 from apmax.workflows.data_types import DATA_TYPES, DataType, Encoder, FrozenImageType, ImageData, data_type_of
 from apmax.workflows.data_types.images import ImageEncoder
@@ -59,7 +59,7 @@ def save_job(
     encoder: Encoder,
     targets: Targets,
     *,
-    plan: bytes | None = None,
+    plan: Mapping[str, Any] | None = None,
     backbone: bytes | None = None,
 ) -> None:
     """Write all of a model's folder that is known before training; of a committee also its plan and frozen network."""
@@ -74,9 +74,9 @@ def save_job(
         "targets": targets.to_table(),
         "encoder": encoder.to_table(),
     }
-    write_atomic(folder / "encoder.json", (json.dumps(content, indent=1) + "\n").encode())
+    write_json(folder / "encoder.json", content)
     if plan is not None:
-        write_atomic(folder / PLAN_FILE, plan)
+        write_json(folder / PLAN_FILE, plan)
     if backbone is not None:
         write_atomic(folder / BACKBONE_FILE, backbone)
     write_manifest(folder, job_files(job), kind=MODEL_KIND, complete=False)
@@ -101,7 +101,7 @@ def committee_folders(targets: int) -> list[str]:
 def save_calibration(folder: Path, model: SavedModel) -> None:
     """Write the calibration of each target, in the order of the targets."""
     curves = [None if curve is None else curve._asdict() for curve in model.calibration]
-    write_atomic(folder / CALIBRATION_FILE, (json.dumps({"targets": curves}, indent=1) + "\n").encode())
+    write_json(folder / CALIBRATION_FILE, {"targets": curves})
 
 
 def read_started(folder: Path) -> Manifest | None:

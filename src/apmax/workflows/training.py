@@ -24,6 +24,7 @@ from apmax.folders import (
     is_first_process,
     lock_folder,
     write_atomic,
+    write_json,
     write_manifest,
 )
 from apmax.train import Ensemble, Result, fit
@@ -279,7 +280,7 @@ def _evaluate(
     sheets: list[Path] = []
     if is_first_process():
         content = {"valid": valid.to_table(), "test": None if test is None else test.to_table()}
-        write_atomic(folder / "results.json", (json.dumps(content, indent=2) + "\n").encode())
+        write_json(folder / "results.json", content, indent=2)
         save_calibration(folder, model)
         save_scored_rows(folder, scored)
         sheets = draw_contact_sheets(model, rows, scores, folder, part=part)
