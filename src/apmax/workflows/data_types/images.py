@@ -52,7 +52,7 @@ from apmax.train import Stage, image_recipe
 from apmax.validation import plural
 from apmax.workflows.data_types.base import DataConfig, DataType
 from apmax.workflows.data_types.networks import is_import_path
-from apmax.workflows.data_types.rows import EncodedRows, LabelledRows, RowReport, column_texts
+from apmax.workflows.data_types.rows import EncodedRows, LabelledRows, RowReport, column_texts, target_columns
 
 AUGMENTS = ("none", "small", "large")
 USUAL_SIZE = 224
@@ -388,10 +388,9 @@ class ImageType(DataType[ImageData]):
         files = [every[row] for row in known]
         if files and not any(map(os.path.isfile, files)):
             raise ValueError(paths.unreadable_message(files[0], len(files)))
-        tasks = labels[:, None] if labels.ndim == 1 else labels
         dataset, report = image_dataset(
             files,
-            tasks[known],
+            target_columns(labels)[known],
             size=self.config.input_size,
             fit=self.config.fit,
             on_error=self.config.on_error,

@@ -30,7 +30,7 @@ from apmax.data.molecules.fingerprints import MORGAN_SIZE, NO_SCAFFOLD, PROPERTY
 from apmax.models.graphs import GRAPH_MODELS
 from apmax.train import Stage, sized_recipe
 from apmax.workflows.data_types.base import DataConfig, DataType
-from apmax.workflows.data_types.rows import EncodedRows, LabelledRows, RowReport, column_texts
+from apmax.workflows.data_types.rows import EncodedRows, LabelledRows, RowReport, column_texts, target_columns
 
 SMILES = "smiles"
 MULTI_LEVEL = ("ml-mpnn",)
@@ -255,10 +255,9 @@ class MoleculeType(DataType[MoleculeData]):
         """Return the labelled molecules of a file, read through the cache."""
         table = source.read() if table is None else table
         labels = targets.labels(table)
-        tasks = labels[:, None] if labels.ndim == 1 else labels
         dataset, report = molecule_dataset(
             column_texts(table, self.config.smiles, SMILES),
-            tasks,
+            target_columns(labels),
             duplicates=self.config.duplicates,
             largest_fragment=self.config.largest_fragment,
             levels=self.config.levels,
