@@ -378,9 +378,8 @@ class ImageType(DataType[ImageData]):
         source.check_column(self.config.path, "path")
         return source
 
-    def read_rows(self, source: RowSource, targets: Targets, table: Any = None) -> LabelledRows:
+    def read_rows(self, source: RowSource, targets: Targets, table: Any) -> LabelledRows:
         """Return the labelled images of a file or folder, read through the cache."""
-        table = source.read() if table is None else table
         labels = targets.labels(table)
         known = np.flatnonzero(any_known(labels))
         paths = self._paths(source)

@@ -212,7 +212,7 @@ class MoleculeType(DataType[MoleculeData]):
         graphs = self.with_fields(graphs=True)
         return graphs.with_fields(levels=True) if model in MULTI_LEVEL else graphs
 
-    def for_committee(self, effort: str, members: Sequence[str] = ()) -> MoleculeType:
+    def for_committee(self, effort: str, members: Sequence[str]) -> MoleculeType:
         """Return the data type with fingerprints, and with whole scaffolds in folds unless another way is named.
 
         The descriptors, several milliseconds a molecule, are for the effort "best" only, graphs for committees with a
@@ -251,9 +251,8 @@ class MoleculeType(DataType[MoleculeData]):
         source.check_column(self.config.smiles, SMILES)
         return source
 
-    def read_rows(self, source: RowSource, targets: Targets, table: Any = None) -> LabelledRows:
+    def read_rows(self, source: RowSource, targets: Targets, table: Any) -> LabelledRows:  # noqa: ARG002 - all in table
         """Return the labelled molecules of a file, read through the cache."""
-        table = source.read() if table is None else table
         labels = targets.labels(table)
         dataset, report = molecule_dataset(
             column_texts(table, self.config.smiles, SMILES),
