@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from apmax.report.learning import learning_curves, read_learning_curves
 from apmax.report.page import write_report
 from apmax.workflows import JobResult, SavedModel, ScoredRows, load_model, load_scored_rows
 from apmax.workflows.evaluation import score_source, without_weight
-from apmax.workflows.model_folder import load_other_model
+from apmax.workflows.model_folder import open_other_model
 
 
 def attach_tables(
@@ -125,8 +125,7 @@ def report_folder(
         title = f"{place.resolve().name} on {source.path.name}"
         others = {}
         if against is not None:
-            other = load_other_model(against, model=against_model)
-            rival = _score_other(saved, other, data, options)
+            rival = _score_other(saved, *open_other_model(against, data, model=against_model, options=options))
             if np.array_equal(rival.rows, part.rows):
                 # Both count the same rows: another model may know of no weights.
                 rival = replace(rival, sample_weight=part.sample_weight)
@@ -156,14 +155,11 @@ def report_folder(
     )
 
 
-def _score_other(
-    model: SavedModel, other: SavedModel, data: str | os.PathLike[str], options: Mapping[str, Any]
-) -> ScoredRows:
+def _score_other(model: SavedModel, other: SavedModel, source: RowSource) -> ScoredRows:
     """Return the scores of another model, its targets in the order of the first."""
     if set(other.targets.each) != set(model.targets.each):
         raise ValueError(f"against: the other model has other targets than {', '.join(map(repr, model.targets.names))}")
-    known = {name: value for name, value in options.items() if name in other.data_type.reading_options}
-    part, _ = _score_file(*other.open(data, **known))
+    part, _ = _score_file(other, source)
     order = [other.targets.names.index(name) for name in model.targets.names]
     return replace(part, scores=part.scores[:, order], labels=part.labels[:, order])
 

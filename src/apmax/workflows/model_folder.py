@@ -37,7 +37,7 @@ import torch
 from torch import nn
 
 from apmax.committee import Member, read_committee
-from apmax.data import Targets
+from apmax.data import RowSource, Targets
 from apmax.folders import STUDY_FILE, FolderError, Manifest, read_manifest, write_atomic, write_json, write_manifest
 from apmax.train import Ensemble, PlattCurve
 from apmax.workflows.data_types import DATA_TYPES, DataType, Encoder, FrozenImageType, ImageData, data_type_of
@@ -180,16 +180,33 @@ def load_model(folder: str | os.PathLike[str], *, model: str | Callable[..., nn.
     return SavedNetwork(job, encoder, targets, calibration, network.eval().to(device), thresholds=thresholds)
 
 
-def load_other_model(
-    folder: str | os.PathLike[str], *, model: str | Callable[..., nn.Module] | None = None
-) -> SavedModel:
-    """Return `load_model` of the model that another one is compared with; errors about `model` say `against_model`."""
+def open_other_model(
+    folder: str | os.PathLike[str],
+    data: str | os.PathLike[str],
+    *,
+    model: str | Callable[..., nn.Module] | None = None,
+    options: Mapping[str, Any],
+) -> tuple[SavedModel, RowSource]:
+    """Return the model that another one is compared with, and the rows of the comparison, as `SavedModel.open` does.
+
+    Errors about `model` say `against_model`.
+
+    Args:
+        folder: The folder of the other model.
+        data: The file or folder of the rows.
+        model: As in `load_model`.
+        options: Differences of the rows from the training data of the first; those that the other cannot have are left
+            out.
+    """
     try:
-        return load_model(folder, model=model)
+        other = load_model(folder, model=model)
     except ValueError as error:
         if str(error).startswith(("model: ", "model must ")):  # and not a folder of such a name
             raise ValueError(f"against_{error}".replace("(model=", "(against_model=")) from None
         raise
+    return other.open(
+        data, **{name: value for name, value in options.items() if name in other.data_type.reading_options}
+    )
 
 
 def _read_encoder(manifest: Manifest) -> tuple[Encoder, Targets]:
