@@ -20,6 +20,7 @@ from apmax.data import Labels, RowSource, Targets
 from apmax.data.reading import MissingColumnError
 from apmax.data.tables import EncodingReport
 from apmax.train import PlattCurve, fit_platt, predict
+from apmax.train.errors import shown_rows
 from apmax.workflows.data_types import (
     DATA_TYPES,
     DataType,
@@ -34,7 +35,6 @@ from apmax.workflows.data_types import (
 from apmax.workflows.data_types.rows import target_columns
 from apmax.workflows.job import CommitteeJob, Job
 
-_SHOWN_ROWS = 10
 Scores = npt.NDArray[np.float32]
 
 
@@ -220,12 +220,11 @@ class SavedModel(ABC):
             return
         finite = np.isfinite(target_columns(scores))
         bad = rows[~finite.all(1)]
-        shown = ", ".join(map(str, bad[:_SHOWN_ROWS])) + (", …" if len(bad) > _SHOWN_ROWS else "")
         names = [repr(name) for name, good in zip(self.targets.names, finite.T, strict=True) if not good.all()]
         column = f" of {', '.join(names)}" if len(self.targets.each) > 1 else ""
         raise ValueError(
-            f"the scores{column} are not finite in {len(bad):,} of {len(rows):,} rows (counted from 0): {shown}; "
-            "look for huge values in these rows, or train the model again"
+            f"the scores{column} are not finite in {len(bad):,} of {len(rows):,} rows (counted from 0): "
+            f"{shown_rows(bad.tolist())}; look for huge values in these rows, or train the model again"
         )
 
     @property
@@ -272,10 +271,8 @@ class SavedNetwork(SavedModel):
         return replace(self, calibration=tuple(_fit_curve(score, label, weight) for score, label in columns))
 
     def _score_encoded(self, encoded: EncodedRows, table: Any) -> Scores:  # noqa: ARG002 - encoded is enough
-        return self._network_scores(encoded.dataset)
-
-    def _network_scores(self, dataset: Any) -> Scores:
-        scores: Scores = predict(self.network, dataset, batch_size=self.data_type.scoring_batch_size).float().numpy()
+        found = predict(self.network, encoded.dataset, batch_size=self.data_type.scoring_batch_size)
+        scores: Scores = found.float().numpy()
         return scores
 
 
