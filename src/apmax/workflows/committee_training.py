@@ -55,7 +55,7 @@ from apmax.workflows.model_folder import (
 from apmax.workflows.prediction import write_unreadable
 from apmax.workflows.prepare import CommitteeRows, prepare_committee_rows
 from apmax.workflows.saved_model import SavedCommittee
-from apmax.workflows.scored_rows import MODEL_KIND, save_scored_rows, score_labelled_rows, scores_file
+from apmax.workflows.scored_rows import MODEL_KIND, ScoredRows, save_scored_rows, score_labelled_rows, scores_file
 
 PARALLEL_SECONDS = 10.0
 """Estimated time from which several processes fit the members: starting them takes some seconds."""
@@ -284,7 +284,7 @@ def _finish(
     folder: Path,
     started: Manifest | None,
 ) -> JobResult:
-    """Evaluate and save fitted committees, the manifest last; `started` is the one of an earlier training."""
+    """Evaluate and save fitted committees; `started` is the manifest of an earlier training."""
     frozen = prepared.data_type if isinstance(prepared.data_type, FrozenImageType) else None
     model = SavedCommittee.of(job, prepared.encoder, prepared.targets, committees, frozen=frozen)
     names, rows, report = model.targets.names, prepared.rows, RowReport()
@@ -307,18 +307,7 @@ def _finish(
         **(boards[names[0]] if len(names) == 1 else {"targets": boards}),
     }
     write_json(folder / "results.json", content, indent=2)
-    files = [
-        target.folder + name
-        for target, committee in zip(targets, committees, strict=True)
-        for name in write_committee(folder / target.folder, committee)
-    ]
-    files += [*save_scored_rows(folder, scored), *job_files(job)]
-    decided = started is not None and _has_decision(started, files, scored[0].file)
-    write_manifest(folder, [*files, *([DECISION_FILE] if decided else [])], kind=MODEL_KIND)
-    if not decided:
-        (folder / DECISION_FILE).unlink(missing_ok=True)
-    if part == HELD_OUT:
-        (folder / _FORMER_SCORES).unlink(missing_ok=True)
+    _save(folder, job, targets, committees, scored, started)
     sheets = draw_contact_sheets(model, *shown[:2], folder, part=shown[2])
     return JobResult(
         folder,
@@ -330,6 +319,29 @@ def _finish(
         scored=scored,
         leaderboards=leaderboards,
     )
+
+
+def _save(
+    folder: Path,
+    job: CommitteeJob,
+    targets: Sequence[_TargetRows],
+    committees: Sequence[Committee],
+    scored: Sequence[ScoredRows],
+    started: Manifest | None,
+) -> None:
+    """Write committees and scores, the manifest last; a decision that was made for the same ones is kept."""
+    files = [
+        target.folder + name
+        for target, committee in zip(targets, committees, strict=True)
+        for name in write_committee(folder / target.folder, committee)
+    ]
+    files += [*save_scored_rows(folder, scored), *job_files(job)]
+    decided = started is not None and _has_decision(started, files, scored[0].file)
+    write_manifest(folder, [*files, *([DECISION_FILE] if decided else [])], kind=MODEL_KIND)
+    if not decided:
+        (folder / DECISION_FILE).unlink(missing_ok=True)
+    if scored[0].part == HELD_OUT:
+        (folder / _FORMER_SCORES).unlink(missing_ok=True)
 
 
 def _cross_fitted_scores(
