@@ -119,27 +119,31 @@ def report_folder(
     if stored is not None and data is None and not by:
         return stored
     saved = load_model(place, model=model).with_member(member)
-    if data is not None:
-        reader, source = saved.open(data, **options)
-        part, warnings = _score_file(reader, source)
-        title = f"{place.resolve().name} on {source.path.name}"
-        others = {}
-        if against is not None:
-            rival = _score_other(saved, *open_other_model(against, data, model=against_model, options=options))
-            if np.array_equal(rival.rows, part.rows):
-                # Both count the same rows: another model may know of no weights.
-                rival = replace(rival, sample_weight=part.sample_weight)
-            others[Path(against).resolve().name] = [rival]
-        return collect_report(
-            saved,
-            [part],
-            title=title,
-            by=by,
-            readers={part.part: reader},
-            others=others,
-            warnings=warnings,
-            configuration=read_configuration(place),
-        )
+    if data is None:
+        return _report_on_training(saved, place, stored, by)
+    reader, source = saved.open(data, **options)
+    part, warnings = _score_file(reader, source)
+    others = {}
+    if against is not None:
+        rival = _score_other(saved, *open_other_model(against, data, model=against_model, options=options))
+        if np.array_equal(rival.rows, part.rows):
+            # Both count the same rows: another model may know of no weights.
+            rival = replace(rival, sample_weight=part.sample_weight)
+        others[Path(against).resolve().name] = [rival]
+    return collect_report(
+        saved,
+        [part],
+        title=f"{place.resolve().name} on {source.path.name}",
+        by=by,
+        readers={part.part: reader},
+        others=others,
+        warnings=warnings,
+        configuration=read_configuration(place),
+    )
+
+
+def _report_on_training(saved: SavedModel, place: Path, stored: ReportData | None, by: Sequence[str]) -> ReportData:
+    """Return the report on the scores in a model's folder, with the facts and warnings of the stored report."""
     facts, known = ((), ()) if stored is None else (stored.facts, stored.warnings)
     parts, readers, lines = attach_tables(saved, list(load_scored_rows(place).values()))
     return collect_report(
