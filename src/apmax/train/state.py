@@ -194,6 +194,17 @@ class RunState:
         self.step = 0
         self.terminated = threading.Event()
 
+    @property
+    def loading(self) -> dict[str, Any]:
+        """How rows of the run are scored: the keyword arguments of `score_rows`."""
+        return {
+            "batch_size": self.run.eval_batch_size,
+            "seed": self.run.seed,
+            "device": self.device,
+            "workers": self.run.workers,
+            "collate": self.data.collate,
+        }
+
     def _make_monitor(self, progress: bool | str) -> RunMonitor:
         log = None if self.files is None else self.files.log
         return make_monitor(self.run, progress, log=log) if self.rank == 0 else RunMonitor(self.run)
