@@ -30,7 +30,7 @@ from apmax.committee import (
 )
 from apmax.committee.leaderboard import CROSS_FITTED, HELD_OUT
 from apmax.data import one_column
-from apmax.data.caching import worker_processes
+from apmax.data.parallel import worker_processes
 from apmax.data.splits import RowNumbers
 from apmax.folders import FolderError, Manifest, write_json, write_manifest
 from apmax.train import Data, nan_to_none

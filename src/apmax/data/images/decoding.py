@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from apmax import extras, validation
-from apmax.data.caching import cached_folder, ordered, with_progress
+from apmax.data.caching import cached_folder
 from apmax.data.images.dataset import ImageStore, Pixels
+from apmax.data.parallel import ordered, with_progress
 from apmax.data.reading import ON_ERROR, UnreadableRow, describe_unreadable
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp")

@@ -19,7 +19,6 @@ from torch import nn
 from apmax import extras, validation
 from apmax.committee import Features, ImageFeatures, ImageTraining, Member, image_members
 from apmax.data import ON_ERROR, RowSource, Targets, UnreadableRow, any_known
-from apmax.data.caching import with_progress, worker_processes
 from apmax.data.images import (
     DECODER_VERSION,
     ENDINGS,
@@ -40,6 +39,7 @@ from apmax.data.images import (
     shape_of,
 )
 from apmax.data.images.folder import PATH
+from apmax.data.parallel import with_progress, worker_processes
 from apmax.models.images import (
     FEW_POSITIVES,
     IMAGE_MODELS,

@@ -14,7 +14,6 @@ from torch import nn
 from apmax import validation
 from apmax.committee import MEMBERS_BY_KIND, MoleculeFeatures
 from apmax.data import ON_ERROR, RowSource, Targets, UnreadableRow, is_molecule_file, open_table
-from apmax.data.caching import worker_processes
 from apmax.data.molecules import (
     DUPLICATES,
     FEATURISER_VERSION,
@@ -27,6 +26,7 @@ from apmax.data.molecules import (
 from apmax.data.molecules.building import MOLECULES_PER_CHUNK
 from apmax.data.molecules.descriptors import DESCRIPTOR_COUNT
 from apmax.data.molecules.fingerprints import MORGAN_SIZE, NO_SCAFFOLD, PROPERTY_NAMES
+from apmax.data.parallel import worker_processes
 from apmax.models.graphs import GRAPH_MODELS
 from apmax.train import Stage, sized_recipe
 from apmax.workflows.data_types.base import DataConfig, DataType
