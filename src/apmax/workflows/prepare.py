@@ -194,8 +194,8 @@ class CommitteeRows:
         Raises:
             ValueError: A part would have no positives or no negatives.
         """
-        halve, method = row_splitter(self.rows, self.data_type, seed=seed)
-        train, held_out = halve(np.arange(len(self.rows.labels)), share)
+        hold_out, method = row_splitter(self.rows, self.data_type, seed=seed)
+        train, held_out = hold_out(np.arange(len(self.rows.labels)), share)
         check_parts(self.rows.labels, {"training": train, "validation": held_out}, method)
         return train, held_out
 
@@ -209,9 +209,9 @@ def prepare_committee_rows(config: DataConfig, *, seed: int) -> CommitteeRows:
     files = read_job_files(config)
     data_type, rows, test = files.data_type, files.train, files.parts.get("test")
     config = data_type.config
-    halve, method = row_splitter(rows, data_type, seed=seed)
+    hold_out, method = row_splitter(rows, data_type, seed=seed)
     if config.test_share:
-        train, held_out = halve(np.arange(len(rows.labels)), config.test_share)
+        train, held_out = hold_out(np.arange(len(rows.labels)), config.test_share)
         check_parts(rows.labels, {"training": train, "test": held_out}, method)
         rows, test = rows.take(train), rows.take(held_out)
     if one_sided := _one_sided_targets(files.targets, {"training": rows}):

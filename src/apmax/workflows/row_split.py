@@ -43,11 +43,11 @@ def split_rows(rows: LabelledRows, data_type: DataType[Any], *, seed: int) -> Ro
         ValueError: A part would have no positives or no negatives.
     """
     config = data_type.config
-    halve, method = row_splitter(rows, data_type, seed=seed)
+    hold_out, method = row_splitter(rows, data_type, seed=seed)
     rest, test = np.arange(len(rows.labels)), None
     if config.test_share:
-        rest, test = halve(rest, config.test_share)
-    train, valid = halve(rest, config.share / (1 - config.test_share))
+        rest, test = hold_out(rest, config.test_share)
+    train, valid = hold_out(rest, config.share / (1 - config.test_share))
     check_parts(rows.labels, {"training": train, "validation": valid, "test": test}, method)
     return RowSplit(train, valid, test, method)
 
@@ -63,19 +63,20 @@ def check_parts(labels: Labels, parts: Mapping[str, RowNumbers | None], method: 
                 )
 
 
-Halve = Callable[[RowNumbers, float], tuple[RowNumbers, RowNumbers]]
+HoldOut = Callable[[RowNumbers, float], tuple[RowNumbers, RowNumbers]]
+"""Splits some rows, by their numbers and the share to hold out, into training and held-out rows."""
 
 
-def row_splitter(rows: LabelledRows, data_type: DataType[Any], *, seed: int) -> tuple[Halve, str]:
-    """Return a function that splits some rows, by their numbers and the share to hold out; and its method in words."""
+def row_splitter(rows: LabelledRows, data_type: DataType[Any], *, seed: int) -> tuple[HoldOut, str]:
+    """Return the function that holds out a share of some of the rows, and its method in words."""
     config, labels = data_type.config, rows.labels
 
-    def numbered(split: Halve) -> Halve:
-        def halve(part: RowNumbers, share: float) -> tuple[RowNumbers, RowNumbers]:
+    def numbered(split: HoldOut) -> HoldOut:
+        def hold_out(part: RowNumbers, share: float) -> tuple[RowNumbers, RowNumbers]:
             train, held_out = split(part, share)
             return part[train], part[held_out]
 
-        return halve
+        return hold_out
 
     groups = row_groups(rows, data_type)
     if groups is not None:
