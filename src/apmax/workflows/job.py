@@ -11,6 +11,7 @@ from typing import Any
 from apmax import extras, validation
 from apmax.committee import EFFORTS, MEMBER_NAMES, MEMBERS_BY_KIND, find_members
 from apmax.data import is_molecule_file
+from apmax.folders import write_atomic
 from apmax.train import (
     RECIPES,
     ConfigTable,
@@ -23,7 +24,6 @@ from apmax.train import (
     parse_toml,
     run_from_table,
     run_to_table,
-    write_atomic,
 )
 from apmax.workflows.data_types import DATA_TYPES, DataConfig, DataType, data_type_of, is_import_path
 from apmax.workflows.overrides import Overrides, override_run, set_at_path, with_named_setting
