@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from apmax.data.caching import available_cores
+from apmax.data.parallel import available_cores
 from apmax.reproduce import Trial, Workspace, code_origin, load_grid, plan_searches
 from apmax.reproduce.results import append_line, claimed, read_lines
 from apmax.reproduce.run import read_trace, run_trial

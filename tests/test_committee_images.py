@@ -200,7 +200,7 @@ def copy_of_first_stage(pixels, labels):
 
 class TestSaving:
     def saved(self):
-        design = ImageTraining("resnet10", TINY, size=8).design()
+        design = ImageTraining("resnet10", TINY, size=8)
         return NetworkMember(design.architecture(None), resnet10(**TINY).eval(), (3, 1), design)
 
     def test_architecture_and_weights_are_read_again(self):

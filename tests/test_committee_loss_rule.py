@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from apmax.committee.loss_rule import AP_LOSS_RULE, loss_advice, mined_advice
+from apmax.committee.leaderboard import AP_LOSS_RULE, loss_advice, mined_advice
 
 PAGE = Path(__file__).parent.parent / "docs" / "explanation" / "when-ap-pays.md"
 

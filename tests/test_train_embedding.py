@@ -105,9 +105,8 @@ def test_several_processes_compute_embeddings_because_the_cache_may_be_on_one_ma
     run_state = SimpleNamespace(
         world_size=2,
         model=model,
-        run=Run(accelerator="cpu"),
         device=torch.device("cpu"),
-        data=SimpleNamespace(collate=None),
+        loading={"batch_size": 1024, "seed": 0, "device": torch.device("cpu")},
         before_loading=lambda: None,
     )
     embedded = exact_head._embed(run_state, model, last_linear(model), images, cache=True)

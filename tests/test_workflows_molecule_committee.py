@@ -21,6 +21,7 @@ from apmax.folders import FolderError
 from apmax.metrics import average_precision
 from apmax.workflows import CommitteeJob, JobPlan, Overrides, load_model, load_scored_rows, plan_training, train_job
 from apmax.workflows.committee_training import _shared_folds
+from apmax.workflows.data_types import LabelledRows
 from apmax.workflows.data_types.molecules import MoleculeData, MoleculeType
 from apmax.workflows.job import job_from_table, job_to_table
 from apmax.workflows.prepare import prepare_committee_rows
@@ -137,7 +138,8 @@ def test_molecules_without_rings_are_groups_with_their_duplicates(fingerprints):
     smiles = ["CCO", "OCC", "CCN", "Cc1ccccc1", "Oc1ccccc1"]
     data_type = MoleculeType(MoleculeData("a.csv", "y", smiles="smiles", split="scaffold"))
     dataset, _ = molecule_dataset(smiles, fingerprints=fingerprints, workers=1)
-    first, same, other, ring, methyl = data_type.groups(pa.table({"smiles": smiles}), dataset)
+    rows = LabelledRows(pa.table({"smiles": smiles}), np.zeros(len(smiles), np.float32), dataset)
+    first, same, other, ring, methyl = data_type.groups(rows)
     assert first == same
     assert ring == methyl
     assert len({first, other, ring}) == 3
@@ -287,7 +289,7 @@ def test_columns_are_counts_properties_and_descriptors():
     places = np.array([7, 2])
     matrix = FingerprintColumns(descriptors=True).matrix(MoleculeDataset(store, places=places)).toarray()
     for row, place in zip(matrix, places, strict=True):
-        pairs, _ = store.fingerprints.counts.take(np.array([place]))
+        pairs = store.fingerprints.counts.take(np.array([place])).values
         expected = np.zeros(MORGAN_SIZE)
         expected[pairs[:, 0]] = pairs[:, 1]
         parts = [expected, store.fingerprints.properties[place], store.levels.descriptors[place]]

@@ -12,12 +12,12 @@ import pytest
 pytest.importorskip("rdkit")
 
 from apmax.data import TableFile, Targets
-from apmax.data.molecules import scaffolds
+from apmax.data.molecules import MoleculeDataset, build_chunk, scaffolds
 from apmax.data.targets import Target
 from apmax.models.graphs import GINE
 from apmax.train import Run
 from apmax.workflows import Job, ModelConfig, MoleculeData, Overrides, RowReport, SavedNetwork, TableData
-from apmax.workflows.data_types import MoleculeType
+from apmax.workflows.data_types import LabelledRows, MoleculeType
 from apmax.workflows.data_types.molecules import MoleculeEncoder
 from apmax.workflows.job import job_from_table, job_to_table, read_data_config
 from apmax.workflows.prediction import RANK, errors_file, write_predictions
@@ -108,9 +108,10 @@ def test_scaffold_split_leaves_no_scaffold_on_two_sides(file):
 @pytest.mark.parametrize("split", ["stratified", "random", "scaffold", None])
 def test_shares_are_of_all_rows(split):
     labels = np.tile([1, 0, 0, 0], 250).astype(np.float32)
-    table = pa.table({"smiles": ["C" * (k % 40 + 1) + "1" + "C" * (k // 50 + 3) + "1" for k in range(1000)]})
+    smiles = ["C" * (k % 40 + 1) + "1" + "C" * (k // 50 + 3) + "1" for k in range(1000)]
+    rows = LabelledRows(pa.table({"smiles": smiles}), labels, MoleculeDataset(build_chunk(0, smiles).store))
     data_type = MoleculeType(MoleculeData("a", "y", split=split, share=0.25, test_share=0.25))
-    parts = split_rows(table, labels, data_type, seed=1)
+    parts = split_rows(rows, data_type, seed=1)
     assert [len(parts.valid), len(parts.test)] == pytest.approx([250, 250], abs=60)
 
 

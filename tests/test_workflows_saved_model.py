@@ -16,7 +16,7 @@ from apmax import extras
 from apmax.folders import FolderError
 from apmax.train import parse_toml
 from apmax.workflows import Overrides, load_model, train_job
-from apmax.workflows.model_folder import load_other_model
+from apmax.workflows.model_folder import open_other_model
 from apmax.workflows.saved_model import arrow_table
 from commands import SHORT, SHORT_IMAGES, SHORT_MOLECULES, run
 from model_folders import copy_model, renew_manifest
@@ -234,7 +234,7 @@ def test_error_about_the_folder_of_the_other_model_has_its_name(folder, tmp_path
     Path(folder).mkdir(parents=True)
     (Path(folder) / "manifest.json").write_text("{}")
     with pytest.raises(FolderError, match=f"^{folder} was not written by apmax"):
-        load_other_model(folder)
+        open_other_model(folder, "a.csv", options={})
 
 
 def test_own_network_of_molecules_and_of_images_gets_the_number_of_targets(molecule_folder, image_folder, own_module):

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from apmax.data.caching import available_cores
+from apmax.data.parallel import available_cores
 from apmax.metrics import auprc, auroc, average_precision
 from apmax.reproduce.results import append_line, read_lines
 from benchmarks.committees.methods import Scored, cpu_seconds

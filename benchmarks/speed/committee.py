@@ -122,7 +122,7 @@ def measure(rows: int, columns: int, effort: str) -> dict[str, float]:
 
     from apmax.committee import ArrayFeatures, TrainingRows, find_members, fit_committee, plan_committee
     from apmax.committee.storage import save_committee
-    from apmax.data.caching import available_cores
+    from apmax.data.parallel import available_cores
     from apmax.folders import folder_bytes
 
     X, y = table(rows, columns)

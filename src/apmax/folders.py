@@ -318,6 +318,11 @@ def write_atomic(path: Path, content: bytes | memoryview) -> None:
     sync_directory(path.parent)
 
 
+def write_json(path: Path, value: Any, *, indent: int = 1) -> None:
+    """Replace the file at `path` by plain values as JSON, completely or not at all."""
+    write_atomic(path, (json.dumps(value, indent=indent) + "\n").encode())
+
+
 def write_beside(path: Path, content: bytes | memoryview) -> Path:
     """Write and sync `content` to a file beside `path` and return its path; after an error there is none.
 

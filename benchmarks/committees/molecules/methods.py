@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from apmax.data.caching import available_cores
+from apmax.data.parallel import available_cores
 from benchmarks.committees.methods import EFFORTS, Scored, run_command, train_rows_by_command
 from benchmarks.committees.molecules.problems import MoleculeSplit, load_molecule_split
 from benchmarks.committees.runner import Suite

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apmax.data import k_fold
-from apmax.data.caching import available_cores
+from apmax.data.parallel import available_cores
 from apmax.metrics import average_precision
 from benchmarks.committees.methods import EFFORTS, Scored, train_rows_by_command
 from benchmarks.committees.runner import PACKAGES, Suite

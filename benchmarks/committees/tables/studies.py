@@ -132,8 +132,6 @@ FORESTS: dict[str, Member] = {
 class _AlonePerceptron(Perceptron):
     """The perceptron with the recipe of a network alone."""
 
-    name = "mlp alone"
-
     def stages(self, rows: int, positives: int) -> tuple[Stage, ...]:
         """Return the two stages."""
         return table_recipe(rows, positives)

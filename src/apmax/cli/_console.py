@@ -6,7 +6,11 @@ import ast
 import os
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+import signal
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -282,6 +286,19 @@ def _add_rows(table: Table, name: str, part: Evaluation) -> None:
         f"{part.no_skill:.4f}",
     )
     table.add_row("", "", "95 %", *map(_ends, (part.ap, part.auprc, part.auroc)), "")
+
+
+@contextmanager
+def sigterm_handled(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
+    """Handle SIGTERM by a function inside the block, in the main thread: handlers can be set there only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)  # None: set by other than Python
 
 
 def set_threads(data_type: DataType[Any] | type[DataType[Any]]) -> None:

@@ -35,7 +35,7 @@ def demo_command(
 
     from apmax import workflows
     from apmax.cli import _console
-    from apmax.data.caching import ordered, worker_processes
+    from apmax.data.parallel import ordered, worker_processes
     from apmax.workflows.demo import DEMO_METHODS, DEMO_TASKS, draw_demo_curves, run_demo_cell, write_demo_table
 
     console = _console.output()

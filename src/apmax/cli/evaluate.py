@@ -59,7 +59,7 @@ def evaluate_command(
     """
     from apmax import workflows
     from apmax.cli import _console
-    from apmax.workflows.model_folder import load_other_model
+    from apmax.workflows.model_folder import open_other_model
 
     _options.allow_local_import(model, against_model)
     if against_model is not None and against is None:
@@ -70,9 +70,8 @@ def evaluate_command(
     if against is None:
         result, warnings = workflows.evaluate_source(saved, source)
     else:
-        other = load_other_model(against, model=against_model)
-        known = {name: value for name, value in options.items() if name in other.data_type.reading_options}
-        result, warnings = workflows.compare_models(saved, source, *other.open(data, **known))
+        other = open_other_model(against, data, model=against_model, options=options)
+        result, warnings = workflows.compare_models(saved, source, *other)
     _console.show_warnings([*workflows.ignored_files_warning(source), *warnings])
     if as_json:
         sys.stdout.write(json.dumps(result.to_table(), indent=2) + "\n")

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -76,7 +73,8 @@ def predict_command(
         .open(data, smiles=smiles, path=path, root=root, ending=ending)
     )
     _console.set_threads(saved.data_type)
-    with _sigterm_as_exit():
+    # With the shell's code for it, and so that no temporary files are left.
+    with _console.sigterm_handled(lambda *_: sys.exit(128 + signal.SIGTERM)):
         report = workflows.write_predictions(
             saved,
             source,
@@ -103,16 +101,3 @@ def predict_command(
         console.print(f"{unreadable:,} that cannot be read in {errors_file(out)}", soft_wrap=True)
     if contact_sheet is not None and rows:
         console.print(f"The best-ranked images: {contact_sheet}", soft_wrap=True)
-
-
-@contextmanager
-def _sigterm_as_exit() -> Iterator[None]:
-    """Let SIGTERM end the block with the shell's code for it, so that no temporary files are left."""
-    if threading.current_thread() is not threading.main_thread():  # handlers can be set there only
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)  # None: set by other than Python

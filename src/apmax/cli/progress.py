@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ def show_progress(
     """Run the plan and show its progress; without a terminal, only the lines of finished runs."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from apmax.cli._console import sigterm_handled
     from apmax.reproduce import run_plan
 
     label = TextColumn("{task.description}", markup=False)
@@ -26,7 +26,8 @@ def show_progress(
     known = set(results.lines)
     wanted = {(search.data, search.model) for search in plan}  # another command may be filling other cells
     bars = Progress(*columns, console=console, refresh_per_second=2, disable=not console.is_terminal)
-    with _sigterm_as_interrupt(), bars:
+    # As Ctrl-C, so that the workers write their checkpoints.
+    with sigterm_handled(signal.default_int_handler), bars:
         whole = bars.add_task("runs", total=None)
         each = [bars.add_task("", visible=False) for _ in range(workers)]
         for state in run_plan(plan, results, workspace, workers=workers, threads=threads):
@@ -44,16 +45,6 @@ def show_progress(
                 line = results.lines[key]
                 if (line["data"], line["model"]) in wanted:
                     console.print(f"{state.done} of {state.total}: {run_line(line)}", soft_wrap=True)
-
-
-@contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM end the block as Ctrl-C does, so that the workers write their checkpoints."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)  # None: set by other than Python
 
 
 def run_line(line: Mapping[str, Any]) -> str:

@@ -53,7 +53,7 @@ def reproduce_command(
     """
     from apmax import validation
     from apmax.cli import _console, progress
-    from apmax.data.caching import available_cores
+    from apmax.data.parallel import available_cores
     from apmax.reproduce import Results, Workspace, code_origin, load_grid, plan_searches
 
     console, grid = _console.output(), load_grid()

@@ -3,8 +3,7 @@
 from apmax.committee.crossfit import Committee, TrainingRows, fit_committee, make_folds, number_of_folds
 from apmax.committee.features import ArrayFeatures, Features, ImageFeatures, MoleculeFeatures, TableFeatures
 from apmax.committee.image_networks import ImageTraining
-from apmax.committee.leaderboard import Leaderboard, LeaderboardRow, LossVerdict
-from apmax.committee.loss_rule import AP_LOSS_RULE, loss_advice
+from apmax.committee.leaderboard import AP_LOSS_RULE, Leaderboard, LeaderboardRow, LossVerdict, loss_advice
 from apmax.committee.members import (
     EFFORTS,
     IMAGE_MEMBERS,

@@ -31,7 +31,7 @@ from apmax.committee.tasks import (
     run_tasks,
 )
 from apmax.data import k_fold, split_by_group, split_by_time, split_stratified
-from apmax.data.caching import available_cores
+from apmax.data.parallel import available_cores
 from apmax.metrics import Interval
 from apmax.train import PlattCurve, fit_platt
 

@@ -263,10 +263,10 @@ class FingerprintColumns:
         prints = rows.store.fingerprints
         if prints is None:
             raise ValueError("rows: the molecules were read without fingerprints; read them with fingerprints=True")
-        pairs, lengths = prints.counts.take(rows.places)
-        starts = np.concatenate([[0], np.cumsum(lengths)])
+        taken = prints.counts.take(rows.places)
+        pairs = taken.values
         counts = sparse.csr_matrix(
-            (pairs[:, 1].astype(np.float32), pairs[:, 0].astype(np.int32), starts), shape=(len(rows), MORGAN_SIZE)
+            (pairs[:, 1].astype(np.float32), pairs[:, 0].astype(np.int32), taken.starts), shape=(len(rows), MORGAN_SIZE)
         )
         parts = [counts, sparse.csr_matrix(prints.properties[rows.places])]
         if self.descriptors:

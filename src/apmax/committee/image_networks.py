@@ -28,7 +28,7 @@ _OPTIONS = ("width", "stem")
 
 
 @dataclass(frozen=True)
-class ImageTraining:
+class ImageTraining(NetworkDesign):
     """How the networks of a committee of images are built and trained.
 
     Attributes:
@@ -40,8 +40,8 @@ class ImageTraining:
         pretrained: File of weights that the networks begin with, as in `load_pretrained`; None for none.
         builder: Returns a new network that is not in `IMAGE_MODELS`, with one score per image; None for one of these.
 
-    >>> ImageTraining(size=32, anneal=True).design().name
-    'image network'
+    >>> [stage.epochs for stage in ImageTraining(size=32, anneal=True).stages(1000, 20)]
+    [30, 3]
     """
 
     name: str = next(iter(IMAGE_MODELS))
@@ -52,13 +52,52 @@ class ImageTraining:
     pretrained: str | None = None
     builder: Callable[[], nn.Module] | None = None
 
-    def design(self) -> NetworkDesign:
-        """Return the design of the members."""
-        return _ImageNetwork(self)
+    accelerator = "auto"
+
+    @property
+    def selects(self) -> bool:
+        """Whether held-out rows select the epoch: of an annealed network the last one is taken."""
+        return not self.anneal
+
+    @property
+    def own_code(self) -> bool:
+        """Whether a new network comes from code of the user's own."""
+        return self.builder is not None
+
+    def architecture(self, data: FoldData | None) -> Mapping[str, Any]:  # noqa: ARG002 - the same for all folds
+        """Return the name of the network and the options of its builder."""
+        return {"name": self.name, "options": dict(self.options)}
+
+    def build(self, architecture: Mapping[str, Any], prior: float | None) -> nn.Module:  # noqa: ARG002 - found soon
+        """Return a new network."""
+        if self.builder is not None and architecture == {"name": self.name, "options": {}}:
+            return self.builder()
+        name = validation.choice("model", architecture["name"], IMAGE_MODELS)
+        options = {key: architecture["options"][key] for key in _OPTIONS if key in architecture["options"]}
+        if set(options) != set(architecture["options"]):
+            raise ValueError(f"options must be some of {', '.join(_OPTIONS)}, got {', '.join(architecture['options'])}")
+        return IMAGE_MODELS[name](1, **options)
+
+    def begin(self, network: nn.Module) -> nn.Module:
+        """Return a new network with the pretrained weights, if there are any."""
+        if self.pretrained is not None:
+            load_pretrained(network, self.pretrained)
+        return network
 
     def stages(self, rows: int, positives: int) -> tuple[Stage, ...]:
         """Return the two stages for a number of rows and of positives."""
         return image_recipe(rows, positives, size=self.size, anneal=self.anneal)
+
+    def augmented(self, dataset: ImageDataset, seed: int) -> ImageDataset:
+        """Return the images with random changes by a seed."""
+        return dataset.subset(range(len(dataset)), augment=self.augment, seed=seed)
+
+    def batch_size(self, rows: ImageDataset) -> int:
+        """Return how many of the images are scored at a time."""
+        # Imported here, because it brings the readers of images and pyarrow, which tables as arrays do not need.
+        from apmax.data.images import images_at_a_time
+
+        return images_at_a_time(rows.store.shape[0])
 
     def seconds_per_row(self, rows: int) -> SecondsPerRow:
         """Return the estimated time of one core for each row of a training set of that many."""
@@ -86,8 +125,7 @@ class ImageTraining:
         return True
 
     def _new_network(self) -> nn.Module:
-        design = _ImageNetwork(self)
-        return design.build(design.architecture(None), None)
+        return self.build(self.architecture(None), None)
 
 
 class SecondsPerRow(NamedTuple):
@@ -100,50 +138,3 @@ class SecondsPerRow(NamedTuple):
 
 NO_SECONDS = SecondsPerRow(0.0, 0.0, 0.0)
 """Where nothing is planned."""
-
-
-@dataclass(frozen=True)
-class _ImageNetwork(NetworkDesign):
-    """A network of images, trained as `training` says."""
-
-    training: ImageTraining
-    name = "image network"
-    accelerator = "auto"
-
-    @property
-    def selects(self) -> bool:
-        return not self.training.anneal
-
-    @property
-    def own_code(self) -> bool:
-        return self.training.builder is not None
-
-    def architecture(self, data: FoldData | None) -> Mapping[str, Any]:  # noqa: ARG002 - the same for all folds
-        return {"name": self.training.name, "options": dict(self.training.options)}
-
-    def build(self, architecture: Mapping[str, Any], prior: float | None) -> nn.Module:  # noqa: ARG002 - found soon
-        training = self.training
-        if training.builder is not None and architecture == {"name": training.name, "options": {}}:
-            return training.builder()
-        name = validation.choice("model", architecture["name"], IMAGE_MODELS)
-        options = {key: architecture["options"][key] for key in _OPTIONS if key in architecture["options"]}
-        if set(options) != set(architecture["options"]):
-            raise ValueError(f"options must be some of {', '.join(_OPTIONS)}, got {', '.join(architecture['options'])}")
-        return IMAGE_MODELS[name](1, **options)
-
-    def begin(self, network: nn.Module) -> nn.Module:
-        if self.training.pretrained is not None:
-            load_pretrained(network, self.training.pretrained)
-        return network
-
-    def stages(self, rows: int, positives: int) -> tuple[Stage, ...]:
-        return self.training.stages(rows, positives)
-
-    def augmented(self, dataset: ImageDataset, seed: int) -> ImageDataset:
-        return dataset.subset(range(len(dataset)), augment=self.training.augment, seed=seed)
-
-    def batch_size(self, rows: ImageDataset) -> int:
-        # Imported here, because it brings the readers of images and pyarrow, which tables as arrays do not need.
-        from apmax.data.images import images_at_a_time
-
-        return images_at_a_time(rows.store.shape[0])

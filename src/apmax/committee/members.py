@@ -16,7 +16,14 @@ from apmax import validation
 from apmax.committee.features import Matrix
 from apmax.committee.fold_data import FittedMember, FoldData
 from apmax.committee.image_networks import NO_SECONDS, ImageTraining, SecondsPerRow
-from apmax.committee.network_members import GRAPH_NETWORK, NetworkMember, fit_head, fit_network_member
+from apmax.committee.network_members import (
+    GRAPH_NETWORK,
+    PERCEPTRON,
+    NetworkDesign,
+    NetworkMember,
+    fit_head,
+    fit_network_member,
+)
 from apmax.committee.table_members import (
     USUAL_TREES,
     LinearMember,
@@ -148,62 +155,44 @@ _COSTS = {
     "mlp_ce": Cost(0.3, 1.6e-5, 0.0),
     "mlp_mined": Cost(0.4, 1.8e-5, 0.0),
 }
-_read_graph_network = partial(NetworkMember.from_bytes, design=GRAPH_NETWORK)
+
+
+def _network(design: NetworkDesign, loss: str, cost: Cost, *, beside: str = "") -> Member:
+    """Return a network that is trained by cross-entropy first, then by a loss; by mined negatives with "best" only."""
+    return Member(
+        partial(fit_network_member, loss=loss, design=design),
+        partial(NetworkMember.from_bytes, design=design),
+        ".pt",
+        cost,
+        raw=design is not PERCEPTRON,
+        serial=True,
+        beside=beside,
+        least_effort="best" if loss == MINED_STAGE else "standard",
+    )
+
 
 MEMBERS: dict[str, Member] = {
     "gbdt": Member(fit_gbdt_member, Boosting.from_bytes, ".txt", _COSTS["gbdt"]),
     "forest": Member(partial(fit_forest_member, kind="forest"), OneHotForest.from_bytes, ".npz", _COSTS["forest"]),
     "trees": Member(partial(fit_forest_member, kind="trees"), OneHotForest.from_bytes, ".npz", _COSTS["trees"]),
     "linear": Member(partial(fit_linear_member, loss="ap"), LinearMember.from_bytes, ".npz", _COSTS["linear"]),
-    "mlp": Member(partial(fit_network_member, loss="ap"), NetworkMember.from_bytes, ".pt", _COSTS["mlp"], serial=True),
+    "mlp": _network(PERCEPTRON, "ap", _COSTS["mlp"]),
     "linear_ce": Member(partial(fit_linear_member, loss="ce"), LinearMember.from_bytes, ".npz", _COSTS["linear_ce"]),
-    "mlp_ce": Member(
-        partial(fit_network_member, loss="ce"),
-        NetworkMember.from_bytes,
-        ".pt",
-        _COSTS["mlp_ce"],
-        serial=True,
-        beside="mlp",
-    ),
+    "mlp_ce": _network(PERCEPTRON, "ce", _COSTS["mlp_ce"], beside="mlp"),
+    "mlp_mined": _network(PERCEPTRON, MINED_STAGE, _COSTS["mlp_mined"], beside="mlp"),
 }
 """Members for tables by name."""
-MEMBERS["mlp_mined"] = replace(
-    MEMBERS["mlp_ce"],
-    fit=partial(fit_network_member, loss=MINED_STAGE),
-    cost=_COSTS["mlp_mined"],
-    least_effort="best",
-)
 
 # Measured on 33,530 molecules of HIV; the columns are always the same.
 MOLECULE_MEMBERS: dict[str, Member] = {
     "gbdt": replace(MEMBERS["gbdt"], cost=Cost(0.5, 1.5e-4, 0.0)),
     "forest": replace(MEMBERS["forest"], cost=Cost(0.5, 6e-4, 0.0, MOST_FOREST_ROWS)),
     "trees": replace(MEMBERS["trees"], cost=Cost(0.5, 7e-4, 0.0, MOST_FOREST_ROWS)),
-    "gine": Member(
-        partial(fit_network_member, loss="ap", design=GRAPH_NETWORK),
-        _read_graph_network,
-        ".pt",
-        Cost(2.0, 1.3e-2, 0.0, 4500, 7e-4),
-        raw=True,
-        serial=True,
-    ),
-    "gine_ce": Member(
-        partial(fit_network_member, loss="ce", design=GRAPH_NETWORK),
-        _read_graph_network,
-        ".pt",
-        Cost(1.0, 1e-3, 0.0, 4500, 2e-4),
-        raw=True,
-        serial=True,
-        beside="gine",
-    ),
+    "gine": _network(GRAPH_NETWORK, "ap", Cost(2.0, 1.3e-2, 0.0, 4500, 7e-4)),
+    "gine_ce": _network(GRAPH_NETWORK, "ce", Cost(1.0, 1e-3, 0.0, 4500, 2e-4), beside="gine"),
+    "gine_mined": _network(GRAPH_NETWORK, MINED_STAGE, Cost(2.0, 3.5e-3, 0.0, 4500, 2e-4), beside="gine"),
 }
 """Members for molecules by name: trees on Morgan counts and properties, and a graph network."""
-MOLECULE_MEMBERS["gine_mined"] = replace(
-    MOLECULE_MEMBERS["gine_ce"],
-    fit=partial(fit_network_member, loss=MINED_STAGE, design=GRAPH_NETWORK),
-    cost=Cost(2.0, 3.5e-3, 0.0, 4500, 2e-4),
-    least_effort="best",
-)
 
 
 def image_members(training: ImageTraining, seconds: SecondsPerRow = NO_SECONDS) -> dict[str, Member]:
@@ -218,40 +207,17 @@ def image_members(training: ImageTraining, seconds: SecondsPerRow = NO_SECONDS) 
     >>> list(members), 5 < members["network"].cost.seconds(1000, columns=1) < 20
     (['network', 'network_ce', 'head', 'network_mined'], True)
     """
-    design = training.design()
-    network = Member(
-        partial(fit_network_member, loss="ap", design=design),
-        partial(NetworkMember.from_bytes, design=design),
-        ".pt",
-        Cost(1.0, seconds.first + seconds.second + seconds.scoring, 0.0),
-        raw=True,
-        serial=True,
-        refit=False,
-    )
-    return {
-        "network": network,
-        "network_ce": replace(
-            network,
-            fit=partial(fit_network_member, loss="ce", design=design),
-            cost=Cost(0.5, seconds.second + seconds.scoring, 0.0),
-            beside="network",
-        ),
-        "head": replace(
-            network,
-            fit=partial(fit_head, design=design),
-            # Embeddings, and a linear fit of a few hundred columns.
-            cost=Cost(0.5, 2 * seconds.scoring + 2e-4, 0.0),
-            beside="network",
-        ),
-        "network_mined": replace(
-            network,
-            fit=partial(fit_network_member, loss=MINED_STAGE, design=design),
-            # Negatives are scored four times an epoch, which takes as long as its steps.
-            cost=Cost(0.5, 2 * seconds.second + seconds.scoring, 0.0),
-            beside="network",
-            least_effort="best",
-        ),
+    # Negatives are scored four times an epoch, which takes as long as its steps.
+    mined = Cost(0.5, 2 * seconds.second + seconds.scoring, 0.0)
+    # Embeddings, and a linear fit of a few hundred columns.
+    head = Cost(0.5, 2 * seconds.scoring + 2e-4, 0.0)
+    members = {
+        "network": _network(training, "ap", Cost(1.0, seconds.first + seconds.second + seconds.scoring, 0.0)),
+        "network_ce": _network(training, "ce", Cost(0.5, seconds.second + seconds.scoring, 0.0), beside="network"),
+        "head": replace(_network(training, "ap", head, beside="network"), fit=partial(fit_head, design=training)),
+        "network_mined": _network(training, MINED_STAGE, mined, beside="network"),
     }
+    return {name: replace(member, refit=False) for name, member in members.items()}
 
 
 IMAGE_MEMBERS: dict[str, Member] = image_members(ImageTraining())

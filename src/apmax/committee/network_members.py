@@ -38,11 +38,9 @@ class NetworkDesign(ABC):
     By default that is rows in their original form, a data set with `subset`, and networks on the CPU.
 
     Attributes:
-        name: Of the network and its training.
         accelerator: As in Lightning Fabric; "auto" trains and scores on a GPU if there is one.
     """
 
-    name: ClassVar[str]
     accelerator: ClassVar[str] = "cpu"
 
     @property
@@ -99,8 +97,6 @@ class NetworkDesign(ABC):
 class Perceptron(NetworkDesign):
     """Two hidden layers on the encoded columns; the folds' networks are averaged."""
 
-    name = "mlp"
-
     def architecture(self, data: FoldData) -> Mapping[str, Any]:
         """Return the numbers of codes of the columns."""
         return {"sizes": [int(size) for size in data.sizes]}
@@ -132,8 +128,6 @@ class Perceptron(NetworkDesign):
 
 class MoleculeNetwork(NetworkDesign):
     """GINE on molecular graphs, which reads a `MoleculeDataset`."""
-
-    name = "gine"
 
     def build(self, architecture: Mapping[str, Any], prior: float | None) -> nn.Module:  # noqa: ARG002
         """Return a new network."""
@@ -251,7 +245,7 @@ def fit_head(data: FoldData, *, design: NetworkDesign) -> NetworkMember:
 
 def _first_stage(data: FoldData, design: NetworkDesign) -> _TrainedStage:
     """Return the cross-entropy network of a fold, which several members begin from."""
-    key = (design.name, data.seed, data.rounds and data.rounds[0])
+    key = (type(design), data.seed, data.rounds and data.rounds[0])
     if key not in data.shared:
         data.shared[key] = _train_stage(data, design, _new_network(data, design), 0)
     found: _TrainedStage = data.shared[key]

@@ -32,6 +32,7 @@ from apmax.report.examples import example_tables
 from apmax.report.importance import permutation_importance
 from apmax.report.rankings import MOST_SUBGROUPS, headline, score_part, subgroup_table
 from apmax.workflows import SavedModel, ScoredRows
+from apmax.workflows.data_types.rows import target_columns
 from apmax.workflows.saved_model import SavedCommittee
 from apmax.workflows.scored_rows import SELECTION_PARTS, unequal_weights
 
@@ -215,7 +216,7 @@ def _importance(reader: SavedModel, part: ScoredRows, number: int) -> Importance
     if reader.job.data.kind != "table":
         return None
     return permutation_importance(
-        lambda table: reader.score_table(table).reshape(table.num_rows, -1)[:, number],
+        lambda table: target_columns(reader.score_table(table))[:, number],
         part.table,
         part.labels,
         reader.encoder.names,

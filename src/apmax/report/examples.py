@@ -14,6 +14,7 @@ from apmax.data import parsing
 from apmax.report.content import Example, ExampleTable
 from apmax.report.pictures import atom_effects, draw_molecule, draw_thumbnail
 from apmax.workflows import SavedModel, ScoredRows
+from apmax.workflows.data_types.rows import target_columns
 
 TOP_EXAMPLES, MISSED_EXAMPLES = 24, 12
 MOST_CELLS, LONGEST_CELL = 8, 60
@@ -78,7 +79,7 @@ def _draw_rows(model: SavedModel, table: Any, number: int) -> tuple[list[str], s
         pa = extras.load("pyarrow", "tables")
 
         def score(texts: list[str]) -> npt.NDArray[Any]:
-            return model.score_table(pa.table({column: texts})).reshape(len(texts), -1)[:, number]
+            return target_columns(model.score_table(pa.table({column: texts})))[:, number]
 
         effects = atom_effects(smiles, score)
         return [draw_molecule(text, own) for text, own in zip(smiles, effects, strict=True)], _ATOMS_NOTE

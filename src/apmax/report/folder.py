@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from apmax.report.learning import learning_curves, read_learning_curves
 from apmax.report.page import write_report
 from apmax.workflows import JobResult, SavedModel, ScoredRows, load_model, load_scored_rows
 from apmax.workflows.evaluation import score_source, without_weight
-from apmax.workflows.model_folder import load_other_model
+from apmax.workflows.model_folder import open_other_model
 
 
 def attach_tables(
@@ -119,28 +119,31 @@ def report_folder(
     if stored is not None and data is None and not by:
         return stored
     saved = load_model(place, model=model).with_member(member)
-    if data is not None:
-        reader, source = saved.open(data, **options)
-        part, warnings = _score_file(reader, source)
-        title = f"{place.resolve().name} on {source.path.name}"
-        others = {}
-        if against is not None:
-            other = load_other_model(against, model=against_model)
-            rival = _score_other(saved, other, data, options)
-            if np.array_equal(rival.rows, part.rows):
-                # Both count the same rows: another model may know of no weights.
-                rival = replace(rival, sample_weight=part.sample_weight)
-            others[Path(against).resolve().name] = [rival]
-        return collect_report(
-            saved,
-            [part],
-            title=title,
-            by=by,
-            readers={part.part: reader},
-            others=others,
-            warnings=warnings,
-            configuration=read_configuration(place),
-        )
+    if data is None:
+        return _report_on_training(saved, place, stored, by)
+    reader, source = saved.open(data, **options)
+    part, warnings = _score_file(reader, source)
+    others = {}
+    if against is not None:
+        rival = _score_other(saved, *open_other_model(against, data, model=against_model, options=options))
+        if np.array_equal(rival.rows, part.rows):
+            # Both count the same rows: another model may know of no weights.
+            rival = replace(rival, sample_weight=part.sample_weight)
+        others[Path(against).resolve().name] = [rival]
+    return collect_report(
+        saved,
+        [part],
+        title=f"{place.resolve().name} on {source.path.name}",
+        by=by,
+        readers={part.part: reader},
+        others=others,
+        warnings=warnings,
+        configuration=read_configuration(place),
+    )
+
+
+def _report_on_training(saved: SavedModel, place: Path, stored: ReportData | None, by: Sequence[str]) -> ReportData:
+    """Return the report on the scores in a model's folder, with the facts and warnings of the stored report."""
     facts, known = ((), ()) if stored is None else (stored.facts, stored.warnings)
     parts, readers, lines = attach_tables(saved, list(load_scored_rows(place).values()))
     return collect_report(
@@ -156,14 +159,11 @@ def report_folder(
     )
 
 
-def _score_other(
-    model: SavedModel, other: SavedModel, data: str | os.PathLike[str], options: Mapping[str, Any]
-) -> ScoredRows:
+def _score_other(model: SavedModel, other: SavedModel, source: RowSource) -> ScoredRows:
     """Return the scores of another model, its targets in the order of the first."""
     if set(other.targets.each) != set(model.targets.each):
         raise ValueError(f"against: the other model has other targets than {', '.join(map(repr, model.targets.names))}")
-    known = {name: value for name, value in options.items() if name in other.data_type.reading_options}
-    part, _ = _score_file(*other.open(data, **known))
+    part, _ = _score_file(other, source)
     order = [other.targets.names.index(name) for name in model.targets.names]
     return replace(part, scores=part.scores[:, order], labels=part.labels[:, order])
 

@@ -42,9 +42,9 @@ def permutation_importance(
 
     At most 1,000 positives and 1,000 negatives are scored, or more negatives if there are fewer positives; rows count
     with the inverse of their chance to be drawn, so that the prevalence remains. Of tables with hundreds of columns
-    fewer rows are drawn. Every column is shuffled once; the
-    best of them again, with other shuffles, whose mean is the estimate. The interval pools the resamples of the rows
-    (paired, positives and negatives separately) over the shuffles.
+    fewer rows are drawn. Every column is shuffled once; the best of them again, with other shuffles, whose mean is the
+    estimate. The interval pools the resamples of the rows (paired, positives and negatives separately) over the
+    shuffles.
 
     Args:
         score: The model.

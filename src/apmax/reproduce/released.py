@@ -26,7 +26,8 @@ import torch
 from torch import Tensor, nn
 
 from apmax import metrics, validation
-from apmax.train import ConfigTable, predict, write_atomic
+from apmax.folders import write_atomic
+from apmax.train import ConfigTable, predict
 
 RELEASED_CHECKPOINT, RELEASED_RECORDS = "released.pt", "released.jsonl"
 _RowNumbers = npt.NDArray[np.int64]

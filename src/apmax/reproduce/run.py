@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from apmax import metrics
+from apmax.folders import write_atomic
 from apmax.models.graphs import GraphNetwork
 from apmax.reproduce.authors import load_authors_weights
 from apmax.reproduce.grid import resolve_settings, tuned_settings
@@ -35,7 +36,6 @@ from apmax.train import (
     predict,
     previous_checkpoint,
     read_records,
-    write_atomic,
 )
 
 MODEL_FILE, SCORES_FILE, TRACE_FILE = "model.pt", "scores.npz", "trace.jsonl"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from apmax.folders import write_atomic
 from apmax.reproduce.plan import ResultLines, Search, Trial, next_trials
 from apmax.reproduce.results import Results, claimed
 from apmax.reproduce.run import (
@@ -25,7 +26,6 @@ from apmax.reproduce.run import (
     remove_unneeded_files,
     run_trial,
 )
-from apmax.train import write_atomic
 
 _WAIT_SECONDS = 1.0
 _LISTEN_SECONDS = 0.5

@@ -283,15 +283,19 @@ class LogDisplay(Display):
         name, epochs = progress.stages[progress.stage]
         model = f"model {progress.member + 1} of {progress.members}, " if progress.members > 1 else ""
         verb = f"resumed after epoch {progress.epoch}" if progress.epoch else "begins"
-        self._write(f"{model}stage {progress.stage + 1} of {len(progress.stages)} ({name}, {epochs} epochs) {verb}")
+        append_to_log(
+            self.path, f"{model}stage {progress.stage + 1} of {len(progress.stages)} ({name}, {epochs} epochs) {verb}"
+        )
 
     def epoch(self, progress: RunProgress, record: Record) -> None:
         """Write the line of the epoch."""
-        self._write(progress.record_line(record))
+        append_to_log(self.path, progress.record_line(record))
 
-    def _write(self, line: str) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S}  {line}\n")
+
+def append_to_log(path: Path, line: str) -> None:
+    """Add a line to a log file, after the time."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S}  {line}\n")
 
 
 class RunMonitor:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from apmax.data.caching import cache_directory, cached_folder
+from apmax.data.caching import cached_folder
 from apmax.train.errors import NonFiniteScoresError
 from apmax.train.scoring import nonfinite_rows, score_rows, squeeze_single_task, unchanged_model
 from apmax.train.weights import last_linear
@@ -125,7 +125,7 @@ def cached_embeddings(
         np.save(folder / _FILE, compute().float().cpu().numpy(), allow_pickle=False)
         return []
 
-    folder, _ = cached_folder(f"embeddings-{digest.hexdigest()}", write, cache or cache_directory())
+    folder, _ = cached_folder(f"embeddings-{digest.hexdigest()}", write, cache)
     return torch.from_numpy(np.load(folder / _FILE, allow_pickle=False))
 
 

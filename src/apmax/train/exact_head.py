@@ -152,16 +152,7 @@ def _embed(run_state: RunState, module: nn.Module, head: nn.Linear, dataset: Any
 
     def compute() -> Tensor:
         run_state.before_loading()
-        return head_inputs(
-            module,
-            head,
-            dataset,
-            batch_size=run_state.run.eval_batch_size,
-            seed=run_state.run.seed,
-            device=run_state.device,
-            workers=run_state.run.workers,
-            collate=run_state.data.collate,
-        )
+        return head_inputs(module, head, dataset, **run_state.loading)
 
     # With several processes the wrapped network communicates, and the cache may be on some of the machines only.
     cache = cache and hasattr(dataset, "content_hash") and run_state.world_size == 1

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.utils.data import Subset, TensorDataset
 
 from apmax import __version__
-from apmax.folders import write_atomic
+from apmax.folders import write_atomic, write_json
 from apmax.train.config import Run
 from apmax.train.data import Data
 from apmax.train.records import Record, parse_records
@@ -59,8 +59,7 @@ class RunDirectory:
 
     def add_facts(self, facts: dict[str, Any]) -> None:
         """Add facts to run.json."""
-        content = {**self.read_facts(), **facts}
-        write_atomic(self.path / "run.json", (json.dumps(content, indent=2) + "\n").encode())
+        write_json(self.path / "run.json", {**self.read_facts(), **facts}, indent=2)
 
     def read_facts(self) -> dict[str, Any]:
         """Return the facts in run.json; none if it is missing or damaged, since a run can be resumed without."""

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from apmax import validation
 from apmax.train.config import Run
 from apmax.train.data import Data
 from apmax.train.display import RunMonitor, make_monitor
@@ -133,7 +132,6 @@ def _make_members(model: nn.Module | Callable[[], nn.Module], run: Run, device: 
         ValueError: They would have parameters in common, or begin with common values.
         TypeError: `model` is neither a module nor a function that returns one.
     """
-    validation.whole("ensemble", run.ensemble, 1)
     if isinstance(model, nn.Module):
         return _copied_members(model, run.ensemble, seed=run.seed)
     expected = "model must be a torch.nn.Module or a function that returns one, got "

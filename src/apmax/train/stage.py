@@ -350,11 +350,7 @@ def _score_split(run_state: RunState, state: StageState, module: nn.Module, spli
         module,
         run_state.data.train if split == "train" else run_state.data.valid,
         rows[share].tolist(),
-        batch_size=run_state.run.eval_batch_size,
-        seed=run_state.run.seed,
-        device=run_state.device,
-        workers=run_state.run.workers,
-        collate=run_state.data.collate,
+        **run_state.loading,
     )
     scores = restore_row_order(run_state.gather(scores).unflatten(0, (run_state.world_size, -1)), len(rows))
     bad = nonfinite_rows(scores)

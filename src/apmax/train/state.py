@@ -37,10 +37,9 @@ from apmax.train.toml import run_to_table
 from apmax.train.weights import WeightAverage, all_finite, model_tensors
 
 _CONTINUE, _SAVE, _STOP = range(3)
-# Steps between two checks of the loss: a check needs a host synchronisation, which is free on a CPU.
+# Steps between two checks of the loss, and between two agreements of the processes on what to do next: both need a host
+# synchronisation, which is free on a CPU.
 _CHECK_EVERY = {"cpu": 1}
-# Steps between two agreements of the processes: an agreement needs a host synchronisation, which is free on a CPU.
-_AGREE_EVERY = {"cpu": 1}
 _COMMON_SETTINGS = ("stages", "seed", "train_metrics", "objective", "precision")
 """Settings that all processes of a run must have in common; the others may suit their machine."""
 
@@ -195,6 +194,17 @@ class RunState:
         self.step = 0
         self.terminated = threading.Event()
 
+    @property
+    def loading(self) -> dict[str, Any]:
+        """How rows of the run are scored: the keyword arguments of `score_rows`."""
+        return {
+            "batch_size": self.run.eval_batch_size,
+            "seed": self.run.seed,
+            "device": self.device,
+            "workers": self.run.workers,
+            "collate": self.data.collate,
+        }
+
     def _make_monitor(self, progress: bool | str) -> RunMonitor:
         log = None if self.files is None else self.files.log
         return make_monitor(self.run, progress, log=log) if self.rank == 0 else RunMonitor(self.run)
@@ -254,7 +264,7 @@ class RunState:
             if action == _CONTINUE and self.schedule.due(self.step, epoch=len(self.records), writing=self.writer.busy):
                 action = _SAVE
         if self.world_size > 1:
-            if self.step % _AGREE_EVERY.get(self.device.type, 16) and state.batch:
+            if self.step % self.check_every and state.batch:
                 return
             action = int(self.fabric.all_reduce(torch.tensor(action, device=self.device), reduce_op="max"))
         if action != _CONTINUE and self.path is not None:

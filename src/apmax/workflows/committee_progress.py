@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from collections import defaultdict
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from apmax import extras
 from apmax.committee import FitProgress
-from apmax.train.display import format_duration
+from apmax.train.display import append_to_log, format_duration
 
 
 class CommitteeProgress:
@@ -52,12 +51,12 @@ class CommitteeProgress:
         self.state, self.updated = state, time.monotonic()
         if state.task is None:
             verb = f"resumed after {state.finished} of" if state.finished else "begins:"
-            self._write_log(f"{self.prefix}{verb} {state.total} fits")
+            append_to_log(self.log, f"{self.prefix}{verb} {state.total} fits")
             return
         name = state.task.name
         rows = f"fold {state.task.fold + 1} of {self.folds}" if state.task.fold >= 0 else "all rows"
         self.latest = f"{self.prefix}{name}, {rows}: {format_duration(state.seconds)}"
-        self._write_log(self.latest)
+        append_to_log(self.log, self.latest)
         self.seconds[name].append(state.seconds)
         if self.show and self.live is None and len(self.seconds[name]) == self.folds:
             left = f", about {format_duration(state.remaining)} left" if state.finished < state.total else ""
@@ -75,7 +74,3 @@ class CommitteeProgress:
         return make_text(
             f"{first}, about {format_duration(left)} left\n{self.latest}", no_wrap=True, overflow="ellipsis"
         )
-
-    def _write_log(self, line: str) -> None:
-        with self.log.open("a", encoding="utf-8") as file:
-            file.write(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S}  {line}\n")

@@ -30,9 +30,9 @@ from apmax.committee import (
 )
 from apmax.committee.leaderboard import CROSS_FITTED, HELD_OUT
 from apmax.data import one_column
-from apmax.data.caching import worker_processes
+from apmax.data.parallel import worker_processes
 from apmax.data.splits import RowNumbers
-from apmax.folders import FolderError, Manifest, write_atomic, write_manifest
+from apmax.folders import FolderError, Manifest, write_json, write_manifest
 from apmax.train import Data, nan_to_none
 from apmax.train.display import format_duration
 from apmax.train.run_directory import data_fingerprint
@@ -41,13 +41,21 @@ from apmax.workflows.committee_progress import CommitteeProgress
 from apmax.workflows.contact_sheets import draw_contact_sheets
 from apmax.workflows.data_types import FrozenImageType, LabelledRows, RowReport, data_type_of
 from apmax.workflows.evaluation import evaluate_targets
-from apmax.workflows.job import CommitteeConfig, CommitteeJob, job_from_toml
+from apmax.workflows.job import CommitteeConfig, CommitteeJob
 from apmax.workflows.job_result import JobResult, Notify
-from apmax.workflows.model_folder import DECISION_FILE, PLAN_FILE, committee_folders, job_files, save_job
+from apmax.workflows.model_folder import (
+    DECISION_FILE,
+    PLAN_FILE,
+    check_unchanged,
+    committee_folders,
+    job_files,
+    read_started_job,
+    save_job,
+)
 from apmax.workflows.prediction import write_unreadable
 from apmax.workflows.prepare import CommitteeRows, prepare_committee_rows
 from apmax.workflows.saved_model import SavedCommittee
-from apmax.workflows.scored_rows import MODEL_KIND, save_scored_rows, score_labelled_rows, scores_file
+from apmax.workflows.scored_rows import MODEL_KIND, ScoredRows, save_scored_rows, score_labelled_rows, scores_file
 
 PARALLEL_SECONDS = 10.0
 """Estimated time from which several processes fit the members: starting them takes some seconds."""
@@ -90,8 +98,8 @@ def train_committee(
     if notify is not None:
         notify([*prepared.facts, *networks, *plan_lines(plan)], prepared.warnings)
     if before is None:
-        content = json.dumps({"plan": plan.to_table(), "data": " ".join(fingerprint.values())}, indent=1) + "\n"
-        save_job(folder, job, prepared.encoder, prepared.targets, plan=content.encode(), backbone=weights)
+        table = {"plan": plan.to_table(), "data": " ".join(fingerprint.values())}
+        save_job(folder, job, prepared.encoder, prepared.targets, plan=table, backbone=weights)
         write_unreadable(folder, prepared.unreadable)
     committees = [_fit(target, plan, folder, progress=progress) for target in targets]
     return _finish(job, targets, committees, prepared, folder, started)
@@ -276,7 +284,7 @@ def _finish(
     folder: Path,
     started: Manifest | None,
 ) -> JobResult:
-    """Evaluate and save fitted committees, the manifest last; `started` is the one of an earlier training."""
+    """Evaluate and save fitted committees; `started` is the manifest of an earlier training."""
     frozen = prepared.data_type if isinstance(prepared.data_type, FrozenImageType) else None
     model = SavedCommittee.of(job, prepared.encoder, prepared.targets, committees, frozen=frozen)
     names, rows, report = model.targets.names, prepared.rows, RowReport()
@@ -298,19 +306,8 @@ def _finish(
         "test": None if test is None else test.to_table(),
         **(boards[names[0]] if len(names) == 1 else {"targets": boards}),
     }
-    write_atomic(folder / "results.json", (json.dumps(content, indent=2) + "\n").encode())
-    files = [
-        target.folder + name
-        for target, committee in zip(targets, committees, strict=True)
-        for name in write_committee(folder / target.folder, committee)
-    ]
-    files += [*save_scored_rows(folder, scored), *job_files(job)]
-    decided = started is not None and _has_decision(started, files, scored[0].file)
-    write_manifest(folder, [*files, *([DECISION_FILE] if decided else [])], kind=MODEL_KIND)
-    if not decided:
-        (folder / DECISION_FILE).unlink(missing_ok=True)
-    if part == HELD_OUT:
-        (folder / _FORMER_SCORES).unlink(missing_ok=True)
+    write_json(folder / "results.json", content, indent=2)
+    _save(folder, job, targets, committees, scored, started)
     sheets = draw_contact_sheets(model, *shown[:2], folder, part=shown[2])
     return JobResult(
         folder,
@@ -322,6 +319,29 @@ def _finish(
         scored=scored,
         leaderboards=leaderboards,
     )
+
+
+def _save(
+    folder: Path,
+    job: CommitteeJob,
+    targets: Sequence[_TargetRows],
+    committees: Sequence[Committee],
+    scored: Sequence[ScoredRows],
+    started: Manifest | None,
+) -> None:
+    """Write committees and scores, the manifest last; a decision that was made for the same ones is kept."""
+    files = [
+        target.folder + name
+        for target, committee in zip(targets, committees, strict=True)
+        for name in write_committee(folder / target.folder, committee)
+    ]
+    files += [*save_scored_rows(folder, scored), *job_files(job)]
+    decided = started is not None and _has_decision(started, files, scored[0].file)
+    write_manifest(folder, [*files, *([DECISION_FILE] if decided else [])], kind=MODEL_KIND)
+    if not decided:
+        (folder / DECISION_FILE).unlink(missing_ok=True)
+    if scored[0].part == HELD_OUT:
+        (folder / _FORMER_SCORES).unlink(missing_ok=True)
 
 
 def _cross_fitted_scores(
@@ -375,10 +395,9 @@ class _Started:
 
 def _read_started(started: Manifest) -> _Started | None:
     """Return the earlier training in a folder; None if it was stopped while it wrote its job."""
-    if "run.toml" not in started.files:
+    job = read_started_job(started)
+    if job is None:
         return None
-    started.verify([name for name in started.files if name in ("run.toml", "encoder.json", PLAN_FILE)])
-    job = job_from_toml(started.read("run.toml"))
     if not isinstance(job, CommitteeJob):
         raise ValueError(f"{started.folder} holds the training of one network: resume with the same settings")
     try:
@@ -418,9 +437,7 @@ def _check_same_job(folder: Path, before: _Started, job: CommitteeJob, fingerpri
             if each.name != "pretrained" or None in (before.job.committee.pretrained, job.committee.pretrained)
         ),
     ]
-    for name, old, new in compared:
-        if old != new:
-            raise ValueError(f"{name} was {old} in {folder} and is {new} now: resume with the same")
+    check_unchanged(folder, compared)
     earlier = before.fingerprint.split()
     # An earlier version may have stored fewer digests: which part differs is then not known.
     same_parts = len(earlier) == len(fingerprint)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from apmax.data.images import best_rows, describe_best
 from apmax.data.images.contact_sheet import COUNT
 from apmax.workflows.data_types import ImageType, LabelledRows
+from apmax.workflows.data_types.rows import target_columns
 from apmax.workflows.saved_model import SavedModel
 
 
@@ -36,7 +37,7 @@ def draw_contact_sheets(
     files = []
     names = model.targets.names
     suffixes = sheet_suffixes(names)
-    columns = zip(names, suffixes, _columns(scores).T, _columns(rows.labels).T, strict=True)
+    columns = zip(names, suffixes, target_columns(scores).T, target_columns(rows.labels).T, strict=True)
     for target, suffix, scored, marked in columns:
         # The cross-fitted rows of a committee may have no score: those without a label, or of the earliest times.
         places = np.flatnonzero(~np.isnan(scored))
@@ -104,7 +105,7 @@ class ContactSheet:
         self.known += int((~np.isnan(labels)).sum())
         self.positives += int((labels == 1).sum())
         files = [*self.files, *self.encoder.paths.files(table)]
-        all_scores = np.concatenate([self.scores, _columns(scores)[:, self.column]])
+        all_scores = np.concatenate([self.scores, target_columns(scores)[:, self.column]])
         all_labels = np.concatenate([self.labels, labels])
         rows = best_rows(all_scores.astype(np.float64), COUNT)
         self.files, self.scores, self.labels = [files[row] for row in rows], all_scores[rows], all_labels[rows]
@@ -129,8 +130,3 @@ class ContactSheet:
             except ValueError:  # other values than in training: ranking does not need them
                 pass
         return np.full(table.num_rows, np.nan, np.float32)
-
-
-def _columns(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return values (rows,) as (rows, 1), and (rows, targets) as they are, also without rows."""
-    return values[:, None] if values.ndim == 1 else values

@@ -16,6 +16,7 @@ from apmax.metrics import Difference, Interval
 from apmax.train import nan_to_none
 from apmax.validation import plural
 from apmax.workflows.data_types import RowReport
+from apmax.workflows.data_types.rows import target_columns
 from apmax.workflows.labelled_files import read_weights, same_file
 from apmax.workflows.saved_model import SavedModel
 from apmax.workflows.scored_rows import ScoredRows, unequal_weights
@@ -134,7 +135,7 @@ def evaluate_targets(
     {'a': 1.0}
     """
     each, counted = {}, True if sample_weight is None else sample_weight > 0
-    columns = zip(names, scores.reshape(len(scores), -1).T, labels.reshape(len(labels), -1).T, strict=True)
+    columns = zip(names, target_columns(scores).T, target_columns(labels).T, strict=True)
     for name, score, label in columns:
         known = ~np.isnan(label) & ~np.isnan(score) & counted
         if (label[known] == 1).any() and (len(names) == 1 or (label[known] == 0).any()):

@@ -11,6 +11,7 @@ from typing import Any
 from apmax import extras, validation
 from apmax.committee import EFFORTS, MEMBER_NAMES, MEMBERS_BY_KIND, find_members
 from apmax.data import is_molecule_file
+from apmax.folders import write_atomic
 from apmax.train import (
     RECIPES,
     ConfigTable,
@@ -23,7 +24,6 @@ from apmax.train import (
     parse_toml,
     run_from_table,
     run_to_table,
-    write_atomic,
 )
 from apmax.workflows.data_types import DATA_TYPES, DataConfig, DataType, data_type_of, is_import_path
 from apmax.workflows.overrides import Overrides, override_run, set_at_path, with_named_setting
@@ -212,9 +212,7 @@ def plan_training(
         given["pretrained"] = weights["pretrained"]
     config = config_from_table(CommitteeConfig, {"seed": table.get("seed", 0), **given}, "committee")
     if config.pretrained is not None:
-        if not data_type.has_pretrained:
-            raise ValueError(f"pretrained is for networks of images; these data are of kind {data.kind}")
-        config = replace(config, pretrained=str(find_file(config.pretrained, folders, "pretrained")))
+        config = replace(config, pretrained=_find_weights(config.pretrained, data_type, folders))
     if config.backbone is not None:
         _check_backbone(config.backbone, data_type)
     if config.frozen:
@@ -230,7 +228,7 @@ def plan_training(
     )
 
 
-def require_network(table: Mapping[str, Any], what: str, file: str, overrides: Overrides | None = None) -> None:
+def require_network(table: Mapping[str, Any], what: str, file: str, overrides: Overrides) -> None:
     """Raise if a job is that of a committee.
 
     Args:
@@ -244,7 +242,6 @@ def require_network(table: Mapping[str, Any], what: str, file: str, overrides: O
     """
     if "committee" not in table:
         return
-    overrides = Overrides() if overrides is None else overrides
     data = read_data_config(table, overrides)
     model = _model_table(table, overrides).get("name", next(iter(DATA_TYPES[data.kind].models)))
     raise ValueError(
@@ -253,14 +250,25 @@ def require_network(table: Mapping[str, Any], what: str, file: str, overrides: O
     )
 
 
+def _check_images(setting: str, data_type: DataType[Any]) -> None:
+    """Raise for a setting that only networks of images have, of other data."""
+    if not data_type.has_pretrained:
+        raise ValueError(f"{setting} is for networks of images; these data are of kind {data_type.config.kind}")
+
+
+def _find_weights(path: str, data_type: DataType[Any], folders: Sequence[Path]) -> str:
+    """Return the path of a file of pretrained weights."""
+    _check_images("pretrained", data_type)
+    return str(find_file(path, folders, "pretrained"))
+
+
 def _check_frozen(config: CommitteeConfig, data_type: DataType[Any]) -> DataType[Any]:
     """Return the data type of a frozen network, whose images are not changed at random.
 
     Raises:
         ValueError: Data without networks, a network with random weights, or an augmentation.
     """
-    if not data_type.has_pretrained:
-        raise ValueError(f"frozen is for networks of images; these data are of kind {data_type.config.kind}")
+    _check_images("frozen", data_type)
     if config.pretrained is None and not (config.backbone is not None and is_import_path(config.backbone)):
         raise ValueError(
             "frozen: the members would read a network with random weights; give weights (pretrained=FILE) or a network "
@@ -285,8 +293,7 @@ def _check_members(config: CommitteeConfig, kind: str) -> None:
 
 def _check_backbone(backbone: str, data_type: DataType[Any]) -> None:
     """Raise for data without a choice of networks, and for code that cannot be imported."""
-    if not data_type.has_pretrained:
-        raise ValueError(f"backbone is for networks of images; these data are of kind {data_type.config.kind}")
+    _check_images("backbone", data_type)
     if is_import_path(backbone):
         try:
             extras.load_callable(backbone)
@@ -347,9 +354,7 @@ def _plan_job(table: Mapping[str, Any], overrides: Overrides, folders: Sequence[
     model_table = _model_table(table, overrides)
     model = _read_model_config(model_table, data_type)
     if model.pretrained is not None:
-        if not data_type.has_pretrained:
-            raise ValueError(f"pretrained is for networks of images; these data are of kind {data.kind}")
-        model = replace(model, pretrained=str(find_file(model.pretrained, folders, "pretrained")))
+        model = replace(model, pretrained=_find_weights(model.pretrained, data_type, folders))
     elif overrides.head == "only" and model.name in data_type.models:
         raise ValueError(
             "head: only the last layer would be trained, on a network with random weights; give weights that it begins "

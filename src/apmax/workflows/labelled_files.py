@@ -15,6 +15,7 @@ from apmax.data import RowSource, Targets, UnreadableRow, parsing
 from apmax.data.reading import MissingColumnError
 from apmax.validation import plural
 from apmax.workflows.data_types import DataConfig, DataType, LabelledRows, data_type_of
+from apmax.workflows.data_types.rows import target_columns
 
 
 @dataclass(frozen=True)
@@ -227,7 +228,7 @@ def _named_part(part: str) -> Iterator[None]:
 
 
 def _check_classes(rows: LabelledRows, source: RowSource, targets: Targets) -> None:
-    for target, column in zip(targets.each, rows.labels.reshape(len(rows.labels), -1).T, strict=True):
+    for target, column in zip(targets.each, target_columns(rows.labels).T, strict=True):
         for value, name in ((1, target.positive), (0, target.negative)):
             if not (column == value).any():
                 raise ValueError(f"{source.path} has no row whose {target.name!r} is {name!r}")

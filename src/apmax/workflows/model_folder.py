@@ -28,7 +28,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,8 @@ import torch
 from torch import nn
 
 from apmax.committee import Member, read_committee
-from apmax.data import Targets
-from apmax.folders import STUDY_FILE, FolderError, Manifest, read_manifest, write_atomic, write_manifest
+from apmax.data import RowSource, Targets
+from apmax.folders import STUDY_FILE, FolderError, Manifest, read_manifest, write_atomic, write_json, write_manifest
 from apmax.train import Ensemble, PlattCurve
 from apmax.workflows.data_types import DATA_TYPES, DataType, Encoder, FrozenImageType, ImageData, data_type_of
 from apmax.workflows.data_types.images import ImageEncoder
@@ -59,7 +59,7 @@ def save_job(
     encoder: Encoder,
     targets: Targets,
     *,
-    plan: bytes | None = None,
+    plan: Mapping[str, Any] | None = None,
     backbone: bytes | None = None,
 ) -> None:
     """Write all of a model's folder that is known before training; of a committee also its plan and frozen network."""
@@ -74,9 +74,9 @@ def save_job(
         "targets": targets.to_table(),
         "encoder": encoder.to_table(),
     }
-    write_atomic(folder / "encoder.json", (json.dumps(content, indent=1) + "\n").encode())
+    write_json(folder / "encoder.json", content)
     if plan is not None:
-        write_atomic(folder / PLAN_FILE, plan)
+        write_json(folder / PLAN_FILE, plan)
     if backbone is not None:
         write_atomic(folder / BACKBONE_FILE, backbone)
     write_manifest(folder, job_files(job), kind=MODEL_KIND, complete=False)
@@ -101,7 +101,7 @@ def committee_folders(targets: int) -> list[str]:
 def save_calibration(folder: Path, model: SavedModel) -> None:
     """Write the calibration of each target, in the order of the targets."""
     curves = [None if curve is None else curve._asdict() for curve in model.calibration]
-    write_atomic(folder / CALIBRATION_FILE, (json.dumps({"targets": curves}, indent=1) + "\n").encode())
+    write_json(folder / CALIBRATION_FILE, {"targets": curves})
 
 
 def read_started(folder: Path) -> Manifest | None:
@@ -122,6 +122,21 @@ def read_started(folder: Path) -> Manifest | None:
                     f"{folder} is damaged or was not written by `apmax train`: it holds {what} and no manifest.json"
                 ) from None
         return None
+
+
+def read_started_job(started: Manifest) -> Job | CommitteeJob | None:
+    """Return the job of a training that was begun in a folder; None if it was stopped while it wrote the job."""
+    if "run.toml" not in started.files:
+        return None
+    started.verify([name for name in (*JOB_FILES, PLAN_FILE) if name in started.files])
+    return job_from_toml(started.read("run.toml"))
+
+
+def check_unchanged(folder: Path, settings: Iterable[tuple[str, Any, Any]]) -> None:
+    """Raise `ValueError` for the first setting, (name, value in the folder's training, value now), that differs."""
+    for name, old, new in settings:
+        if old != new:
+            raise ValueError(f"{name} was {old} in {folder} and is {new} now: resume with the same")
 
 
 def weight_files(job: Job) -> list[str]:
@@ -165,16 +180,33 @@ def load_model(folder: str | os.PathLike[str], *, model: str | Callable[..., nn.
     return SavedNetwork(job, encoder, targets, calibration, network.eval().to(device), thresholds=thresholds)
 
 
-def load_other_model(
-    folder: str | os.PathLike[str], *, model: str | Callable[..., nn.Module] | None = None
-) -> SavedModel:
-    """Return `load_model` of the model that another one is compared with; errors about `model` say `against_model`."""
+def open_other_model(
+    folder: str | os.PathLike[str],
+    data: str | os.PathLike[str],
+    *,
+    model: str | Callable[..., nn.Module] | None = None,
+    options: Mapping[str, Any],
+) -> tuple[SavedModel, RowSource]:
+    """Return the model that another one is compared with, and the rows of the comparison, as `SavedModel.open` does.
+
+    Errors about `model` say `against_model`.
+
+    Args:
+        folder: The folder of the other model.
+        data: The file or folder of the rows.
+        model: As in `load_model`.
+        options: Differences of the rows from the training data of the first; those that the other cannot have are left
+            out.
+    """
     try:
-        return load_model(folder, model=model)
+        other = load_model(folder, model=model)
     except ValueError as error:
         if str(error).startswith(("model: ", "model must ")):  # and not a folder of such a name
             raise ValueError(f"against_{error}".replace("(model=", "(against_model=")) from None
         raise
+    return other.open(
+        data, **{name: value for name, value in options.items() if name in other.data_type.reading_options}
+    )
 
 
 def _read_encoder(manifest: Manifest) -> tuple[Encoder, Targets]:

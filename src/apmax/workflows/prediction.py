@@ -16,6 +16,7 @@ from apmax import extras, validation
 from apmax.data import ON_ERROR, RowSource, UnreadableRow, check_writable, open_writer
 from apmax.workflows.contact_sheets import ContactSheet
 from apmax.workflows.data_types import RowReport
+from apmax.workflows.data_types.rows import target_columns
 from apmax.workflows.labelled_files import same_file
 from apmax.workflows.saved_model import SavedModel, Scores
 
@@ -175,7 +176,7 @@ def _readable_rows(
 ) -> Generator[tuple[Any, Scores], None, None]:
     """Yield the rows that can be read, in file order, with their scores."""
     for table, scores in model.score_chunks(source, report):
-        known = ~np.isnan(scores.reshape(len(scores), -1)[:, 0])
+        known = ~np.isnan(target_columns(scores)[:, 0])
         yield (table, scores) if known.all() else (table.filter(known), scores[known])
 
 
@@ -242,10 +243,9 @@ class _RankBuckets:
 
 def _new_columns(model: SavedModel, scores: Scores, *, probability: bool) -> list[npt.NDArray[Any]]:
     """Return the columns whose names are `added_columns`."""
-    targets = len(model.targets.each)
-    parts: list[npt.NDArray[Any]] = [scores.reshape(-1, targets)]
+    parts: list[npt.NDArray[Any]] = [target_columns(scores)]
     if probability:
-        parts.append(model.probabilities(scores).reshape(-1, targets))
+        parts.append(target_columns(model.probabilities(scores)))
     parts.append(model.decisions(scores))
     return [column for part in parts for column in part.T]
 

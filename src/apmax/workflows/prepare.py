@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from apmax.data import Targets, UnreadableRow, any_positive, k_fold, one_column
+from apmax.data import Targets, UnreadableRow, any_positive, k_fold
 from apmax.data.splits import RowNumbers
 from apmax.train import Data
 from apmax.validation import plural
@@ -122,12 +122,12 @@ def prepare_data(config: DataConfig, *, seed: int) -> PreparedData:
     if "valid" in files.parts:
         train, valid, method = rows, files.parts["valid"], files.sources["valid"].path.name
     else:
-        parts = split_rows(rows.table, rows.labels, data_type, seed=seed, dataset=rows.dataset)
+        parts = split_rows(rows, data_type, seed=seed)
         train, valid, method = rows.take(parts.train), rows.take(parts.valid), parts.method
         test = test if parts.test is None else rows.take(parts.test)
         if not data_type.learns_from_rows and config.time is None:
             divided = np.sort(np.concatenate([parts.train, parts.valid]))
-            pool, every = rows.take(divided), row_groups(rows.table, data_type, rows.dataset)
+            pool, every = rows.take(divided), row_groups(rows, data_type)
             groups = None if every is None else every[divided]
         warnings += _one_sided_targets(targets, {"training": train, "validation": valid, "test": test})
     encoder = data_type.fit_encoder(train.table, data_type.config.not_features)
@@ -194,10 +194,9 @@ class CommitteeRows:
         Raises:
             ValueError: A part would have no positives or no negatives.
         """
-        rows = self.rows
-        halve, method = row_splitter(rows.table, rows.labels, self.data_type, seed=seed, dataset=rows.dataset)
-        train, held_out = halve(np.arange(len(self.rows.labels)), share)
-        check_parts(one_column(self.rows.labels), {"training": train, "validation": held_out}, method)
+        hold_out, method = row_splitter(self.rows, self.data_type, seed=seed)
+        train, held_out = hold_out(np.arange(len(self.rows.labels)), share)
+        check_parts(self.rows.labels, {"training": train, "validation": held_out}, method)
         return train, held_out
 
 
@@ -210,10 +209,10 @@ def prepare_committee_rows(config: DataConfig, *, seed: int) -> CommitteeRows:
     files = read_job_files(config)
     data_type, rows, test = files.data_type, files.train, files.parts.get("test")
     config = data_type.config
-    halve, method = row_splitter(rows.table, rows.labels, data_type, seed=seed, dataset=rows.dataset)
+    hold_out, method = row_splitter(rows, data_type, seed=seed)
     if config.test_share:
-        train, held_out = halve(np.arange(len(rows.labels)), config.test_share)
-        check_parts(one_column(rows.labels), {"training": train, "test": held_out}, method)
+        train, held_out = hold_out(np.arange(len(rows.labels)), config.test_share)
+        check_parts(rows.labels, {"training": train, "test": held_out}, method)
         rows, test = rows.take(train), rows.take(held_out)
     if one_sided := _one_sided_targets(files.targets, {"training": rows}):
         raise ValueError(one_sided[0])
@@ -223,7 +222,7 @@ def prepare_committee_rows(config: DataConfig, *, seed: int) -> CommitteeRows:
         targets=files.targets,
         rows=rows,
         encoder=encoder,
-        groups=row_groups(rows.table, data_type, rows.dataset),
+        groups=row_groups(rows, data_type),
         times=None if config.time is None else read_times(rows.table, config.time),
         facts=[
             files.train_text(),

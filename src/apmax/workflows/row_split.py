@@ -19,7 +19,7 @@ from apmax.data import (
     timestamps,
 )
 from apmax.data.splits import RowNumbers
-from apmax.workflows.data_types import DataType
+from apmax.workflows.data_types import DataType, LabelledRows
 from apmax.workflows.labelled_files import group_names
 
 
@@ -33,7 +33,7 @@ class RowSplit:
     method: str
 
 
-def split_rows(table: Any, labels: Labels, data_type: DataType[Any], *, seed: int, dataset: Any = None) -> RowSplit:
+def split_rows(rows: LabelledRows, data_type: DataType[Any], *, seed: int) -> RowSplit:
     """Return the parts of a file's rows.
 
     Groups stay whole, and each class has about its share in every part. Of several targets each has its share where
@@ -42,18 +42,19 @@ def split_rows(table: Any, labels: Labels, data_type: DataType[Any], *, seed: in
     Raises:
         ValueError: A part would have no positives or no negatives.
     """
-    config, positive = data_type.config, one_column(labels)
-    halve, method = row_splitter(table, labels, data_type, seed=seed, dataset=dataset)
-    rest, test = np.arange(len(labels)), None
+    config = data_type.config
+    hold_out, method = row_splitter(rows, data_type, seed=seed)
+    rest, test = np.arange(len(rows.labels)), None
     if config.test_share:
-        rest, test = halve(rest, config.test_share)
-    train, valid = halve(rest, config.share / (1 - config.test_share))
-    check_parts(positive, {"training": train, "validation": valid, "test": test}, method)
+        rest, test = hold_out(rest, config.test_share)
+    train, valid = hold_out(rest, config.share / (1 - config.test_share))
+    check_parts(rows.labels, {"training": train, "validation": valid, "test": test}, method)
     return RowSplit(train, valid, test, method)
 
 
-def check_parts(positive: Labels, parts: Mapping[str, RowNumbers | None], method: str) -> None:
+def check_parts(labels: Labels, parts: Mapping[str, RowNumbers | None], method: str) -> None:
     """Raise `ValueError` if a part of the rows, by its name, has no positive or no negative one."""
+    positive = one_column(labels)
     for part, rows in parts.items():
         for value, word in ((1, "positive"), (0, "negative")):
             if rows is not None and not (positive[rows] == value).any():
@@ -62,46 +63,45 @@ def check_parts(positive: Labels, parts: Mapping[str, RowNumbers | None], method
                 )
 
 
-Halve = Callable[[RowNumbers, float], tuple[RowNumbers, RowNumbers]]
+HoldOut = Callable[[RowNumbers, float], tuple[RowNumbers, RowNumbers]]
+"""Splits some rows, by their numbers and the share to hold out, into training and held-out rows."""
 
 
-def row_splitter(
-    table: Any, labels: Labels, data_type: DataType[Any], *, seed: int, dataset: Any = None
-) -> tuple[Halve, str]:
-    """Return a function that splits some rows, by their numbers and the share to hold out; and its method in words."""
-    config = data_type.config
+def row_splitter(rows: LabelledRows, data_type: DataType[Any], *, seed: int) -> tuple[HoldOut, str]:
+    """Return the function that holds out a share of some of the rows, and its method in words."""
+    config, labels = data_type.config, rows.labels
 
-    def numbered(split: Halve) -> Halve:
-        def halve(rows: RowNumbers, share: float) -> tuple[RowNumbers, RowNumbers]:
-            train, held_out = split(rows, share)
-            return rows[train], rows[held_out]
+    def numbered(split: HoldOut) -> HoldOut:
+        def hold_out(part: RowNumbers, share: float) -> tuple[RowNumbers, RowNumbers]:
+            train, held_out = split(part, share)
+            return part[train], part[held_out]
 
-        return halve
+        return hold_out
 
-    groups = row_groups(table, data_type, dataset)
+    groups = row_groups(rows, data_type)
     if groups is not None:
         if config.group is not None:
             method = f"whole groups of {config.group!r}"
         else:
             method = f"whole {config.split}s, {len(set(groups)):,} in all"
-        return numbered(lambda rows, share: split_by_group(labels[rows], groups[rows], share, seed=seed)), method
+        return numbered(lambda part, share: split_by_group(labels[part], groups[part], share, seed=seed)), method
     if config.time is not None:
-        times, method = read_times(table, config.time), f"the latest by {config.time!r}"
-        return numbered(lambda rows, share: split_by_time(labels[rows], times[rows], share)), method
+        times, method = read_times(rows.table, config.time), f"the latest by {config.time!r}"
+        return numbered(lambda part, share: split_by_time(labels[part], times[part], share)), method
     if config.split == "random":
         method = "at random"
-        return numbered(lambda rows, share: split_random(len(rows), share, seed=seed)), method
+        return numbered(lambda part, share: split_random(len(part), share, seed=seed)), method
     method = "at random within each class"
-    return numbered(lambda rows, share: split_stratified(labels[rows], share, seed=seed)), method
+    return numbered(lambda part, share: split_stratified(labels[part], share, seed=seed)), method
 
 
-def row_groups(table: Any, data_type: DataType[Any], dataset: Any = None) -> npt.NDArray[Any] | None:
+def row_groups(rows: LabelledRows, data_type: DataType[Any]) -> npt.NDArray[Any] | None:
     """Return the group of each row, None where rows are split one by one."""
     config = data_type.config
     if config.group is not None:
-        return group_names(table, config.group)
+        return group_names(rows.table, config.group)
     if config.split in config.groupings:
-        return np.asarray(data_type.groups(table, dataset))
+        return data_type.groups(rows)
     return None
 
 

@@ -20,6 +20,7 @@ from apmax.data import Labels, RowSource, Targets
 from apmax.data.reading import MissingColumnError
 from apmax.data.tables import EncodingReport
 from apmax.train import PlattCurve, fit_platt, predict
+from apmax.train.errors import shown_rows
 from apmax.workflows.data_types import (
     DATA_TYPES,
     DataType,
@@ -31,9 +32,9 @@ from apmax.workflows.data_types import (
     data_type_of,
     encode_rows,
 )
+from apmax.workflows.data_types.rows import target_columns
 from apmax.workflows.job import CommitteeJob, Job
 
-_SHOWN_ROWS = 10
 Scores = npt.NDArray[np.float32]
 
 
@@ -158,13 +159,13 @@ class SavedModel(ABC):
         Raises:
             ValueError: There is no calibration of a target.
         """
-        columns = scores.reshape(len(scores), len(self.targets.each)).astype(np.float64).T
+        columns = target_columns(scores).astype(np.float64).T
         parts = [curve.probability(column) for curve, column in zip(self.check_calibration(), columns, strict=True)]
         return np.stack(parts, 1).astype(np.float32).reshape(scores.shape)
 
     def decisions(self, scores: Scores) -> npt.NDArray[np.int8]:
         """Return 1 for scores that are taken and 0 for others, (rows, targets that have a threshold)."""
-        columns = scores.reshape(len(scores), len(self.targets.each)).astype(np.float64)
+        columns = target_columns(scores).astype(np.float64)
         names = self.targets.names
         taken = [columns[:, names.index(name)] >= self.thresholds[name] for name in names if name in self.thresholds]
         return np.stack(taken, 1).astype(np.int8) if taken else np.empty((len(scores), 0), np.int8)
@@ -217,14 +218,13 @@ class SavedModel(ABC):
     def _check_finite(self, scores: Scores, rows: npt.NDArray[np.int64]) -> None:
         if np.isfinite(scores).all():
             return
-        finite = np.isfinite(scores.reshape(len(scores), len(self.targets.each)))
+        finite = np.isfinite(target_columns(scores))
         bad = rows[~finite.all(1)]
-        shown = ", ".join(map(str, bad[:_SHOWN_ROWS])) + (", …" if len(bad) > _SHOWN_ROWS else "")
         names = [repr(name) for name, good in zip(self.targets.names, finite.T, strict=True) if not good.all()]
         column = f" of {', '.join(names)}" if len(self.targets.each) > 1 else ""
         raise ValueError(
-            f"the scores{column} are not finite in {len(bad):,} of {len(rows):,} rows (counted from 0): {shown}; "
-            "look for huge values in these rows, or train the model again"
+            f"the scores{column} are not finite in {len(bad):,} of {len(rows):,} rows (counted from 0): "
+            f"{shown_rows(bad.tolist())}; look for huge values in these rows, or train the model again"
         )
 
     @property
@@ -267,14 +267,12 @@ class SavedNetwork(SavedModel):
     ) -> SavedNetwork:
         """Return the model with a calibration of each target, fitted to the scores of labelled rows."""
         weight = np.ones(len(scores)) if sample_weight is None else sample_weight
-        columns = zip(scores.reshape(len(scores), -1).T, labels.reshape(len(labels), -1).T, strict=True)
+        columns = zip(target_columns(scores).T, target_columns(labels).T, strict=True)
         return replace(self, calibration=tuple(_fit_curve(score, label, weight) for score, label in columns))
 
     def _score_encoded(self, encoded: EncodedRows, table: Any) -> Scores:  # noqa: ARG002 - encoded is enough
-        return self._network_scores(encoded.dataset)
-
-    def _network_scores(self, dataset: Any) -> Scores:
-        scores: Scores = predict(self.network, dataset, batch_size=self.data_type.scoring_batch_size).float().numpy()
+        found = predict(self.network, encoded.dataset, batch_size=self.data_type.scoring_batch_size)
+        scores: Scores = found.float().numpy()
         return scores
 
 

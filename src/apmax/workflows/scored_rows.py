@@ -22,6 +22,7 @@ from apmax.committee.leaderboard import CROSS_FITTED, HELD_OUT
 from apmax.data.archives import npz_content, read_npz
 from apmax.folders import Manifest, read_manifest, write_atomic
 from apmax.workflows.data_types import LabelledRows
+from apmax.workflows.data_types.rows import target_columns
 
 _Array = NDArray[np.float64]
 SELECTION_PARTS = ("validation", CROSS_FITTED, HELD_OUT)
@@ -163,6 +164,4 @@ def _read(manifest: Manifest, part: str) -> ScoredRows:
 
 
 def _columns(values: Any) -> _Array:
-    array = np.asarray(values, np.float64)
-    # Not by reshape(len(array), -1): without rows numpy cannot infer the -1.
-    return array[:, None] if array.ndim == 1 else array
+    return target_columns(np.asarray(values, np.float64))

@@ -24,6 +24,7 @@ from apmax.folders import (
     is_first_process,
     lock_folder,
     write_atomic,
+    write_json,
     write_manifest,
 )
 from apmax.train import Ensemble, Result, fit
@@ -31,15 +32,17 @@ from apmax.train.processes import check_processes, from_first, join_processes, p
 from apmax.train.run_directory import RunDirectory
 from apmax.workflows.committee_training import train_committee
 from apmax.workflows.contact_sheets import draw_contact_sheets
-from apmax.workflows.data_types import DataConfig, Encoder, RowReport, data_type_of
+from apmax.workflows.data_types import Encoder, RowReport, data_type_of
 from apmax.workflows.data_types.networks import LARGEST_NETWORK
 from apmax.workflows.evaluation import evaluate_targets
-from apmax.workflows.job import CommitteeJob, Job, JobPlan, ModelConfig, job_from_toml, plan_training
+from apmax.workflows.job import CommitteeJob, Job, JobPlan, plan_training
 from apmax.workflows.job_result import JobResult, Notify
 from apmax.workflows.model_folder import (
     CALIBRATION_FILE,
     JOB_FILES,
+    check_unchanged,
     read_started,
+    read_started_job,
     save_calibration,
     save_job,
     weight_files,
@@ -125,7 +128,9 @@ class _Ready(NamedTuple):
 
 def _prepare(plan: JobPlan, folder: Path, started: Manifest | None, *, notify: Notify | None) -> _Ready:
     """Read the data and build the network; `started` is the manifest of an earlier training."""
-    before = None if started is None else _read_started_job(started)
+    before = None if started is None else read_started_job(started)
+    if isinstance(before, CommitteeJob):
+        raise ValueError(f"{folder} holds a committee, not a network: resume with the same settings")
     check_model(plan)
     prepared = prepare_data(plan.data, seed=plan.seed)
     job = plan.resolve(prepared.config, rows=prepared.train_rows, positives=prepared.train_positives)
@@ -202,18 +207,6 @@ def _planned_network(plan: JobPlan, job: Job, prepared: PreparedData) -> tuple[n
     return network, [f"{job.model.name} with {', '.join(chosen)}{several}, chosen by the data", *facts]
 
 
-def _read_started_job(started: Manifest) -> Job | None:
-    """Return the job of an earlier training; None if it was stopped while it wrote the job."""
-    listed = [name for name in JOB_FILES if name in started.files]
-    started.verify(listed)
-    if "run.toml" not in listed:
-        return None
-    job = job_from_toml(started.read("run.toml"))
-    if not isinstance(job, Job):
-        raise ValueError(f"{started.folder} holds a committee, not a network: resume with the same settings")
-    return job
-
-
 @contextmanager
 def _marked_incomplete(started: Manifest) -> Iterator[None]:
     """Mark a finished model as incomplete while its training continues, unless the trainer fails before it changes."""
@@ -235,7 +228,7 @@ def check_model(plan: JobPlan) -> None:
     """Build a plan's network before data are read, where its encoder needs none: reading images may take long."""
     data_type = data_type_of(plan.data)
     if not data_type.learns_from_rows:
-        _build(plan.data, plan.model, data_type.fit_encoder(None, ()), plan.seed, None)
+        build_job_network(Job(plan.data, plan.model, plan.run), data_type.fit_encoder(None, ()))
 
 
 def build_job_network(job: Job, encoder: Encoder, *, prior: float | None = None) -> tuple[nn.Module, list[str]]:
@@ -250,15 +243,9 @@ def build_job_network(job: Job, encoder: Encoder, *, prior: float | None = None)
         ValueError: Options that the network does not have, or weights of another one.
         FileNotFoundError: There is no such file of weights.
     """
-    return _build(job.data, job.model, encoder, job.run.seed, prior)
-
-
-def _build(
-    data: DataConfig, model: ModelConfig, encoder: Encoder, seed: int, prior: float | None
-) -> tuple[nn.Module, list[str]]:
-    data_type = data_type_of(data)
+    data_type, model = data_type_of(job.data), job.model
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(job.run.seed)
         network = data_type.build_model(encoder, model.name, model.options, prior=prior)
     if model.pretrained is None:
         return network, []
@@ -293,7 +280,7 @@ def _evaluate(
     sheets: list[Path] = []
     if is_first_process():
         content = {"valid": valid.to_table(), "test": None if test is None else test.to_table()}
-        write_atomic(folder / "results.json", (json.dumps(content, indent=2) + "\n").encode())
+        write_json(folder / "results.json", content, indent=2)
         save_calibration(folder, model)
         save_scored_rows(folder, scored)
         sheets = draw_contact_sheets(model, rows, scores, folder, part=part)
@@ -309,7 +296,7 @@ def _chosen_epochs(folder: Path, job: Job) -> list[dict[str, Any]]:
 
 def _check_same_job(folder: Path, before: Job, job: Job) -> None:
     """Raise if the earlier training in a folder is of another model or other targets."""
-    compared = [
+    settings = [
         ("kind", before.data.kind, job.data.kind),
         ("model", before.model.name, job.model.name),
         ("the options of the model", dict(before.model.options), dict(job.model.options)),
@@ -318,9 +305,7 @@ def _check_same_job(folder: Path, before: Job, job: Job) -> None:
         ("pretrained", *_pretrained_weights(folder, before.model.pretrained, job.model.pretrained)),
         ("ensemble", before.run.ensemble, job.run.ensemble),
     ]
-    for name, old, new in compared:
-        if old != new:
-            raise ValueError(f"{name} was {old} in {folder} and is {new} now: resume with the same")
+    check_unchanged(folder, settings)
 
 
 def _pretrained_weights(folder: Path, before: str | None, path: str | None) -> tuple[str | None, str | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -53,10 +52,11 @@ def contact_sheet(
     if labels is None and data.labels is not None and data.labels.ndim == 1:
         labels = data.labels
     values, known = _checked(len(data), scores, labels)
-    sheet = _Layout(columns, validation.whole("tile", tile, 16))
-    best = best_rows(values, count)
-    title = describe_best(known[best], len(data), _share_positive(known))
-    return sheet.draw(path, lambda row: data.store.take(data.places[[row]])[0], best, values, known, title)
+
+    def pixels(row: int) -> Any:
+        return data.store.take(data.places[[row]])[0]
+
+    return _draw(path, pixels, values, known, count=count, columns=columns, tile=tile)
 
 
 def contact_sheet_of_files(
@@ -89,9 +89,11 @@ def contact_sheet_of_files(
     """
     values, known = _checked(len(files), scores, labels)
     decoder = Decoder(validation.whole("tile", tile, 16), fit)
-    best = best_rows(values, count)
-    line = describe_best(known[best], len(files), _share_positive(known)) if title is None else title
-    return _Layout(columns, tile).draw(path, lambda row: decoder(files[row]), best, values, known, line)
+
+    def pixels(row: int) -> Pixels:
+        return decoder(files[row])
+
+    return _draw(path, pixels, values, known, title=title, count=count, columns=columns, tile=tile)
 
 
 def best_rows(scores: Values, count: int) -> npt.NDArray[np.int64]:
@@ -117,54 +119,47 @@ def describe_best(shown: Values, total: int, share: float) -> str:
     return text if np.isnan(share) else f"{text}{';' if judged else ':'} {share:.2%} of all are positive"
 
 
-def _share_positive(known: Values) -> float:
-    """Return the share of positives among the known labels; NaN if there are none."""
-    return float("nan") if np.isnan(known).all() else float(np.nanmean(known))
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """Tiles per line and their size."""
-
-    columns: int
-    tile: int
-
-    def __post_init__(self) -> None:
-        validation.whole("columns", self.columns, 1)
-
-    def draw(
-        self,
-        path: str | PathLike[str],
-        pixels: Callable[[int], Pixels],
-        rows: npt.NDArray[np.int64],
-        values: Values,
-        known: Values,
-        title: str,
-    ) -> Path:
-        """Write the images of these rows, in their order."""
-        tile, columns = self.tile, min(self.columns, max(len(rows), 1))
-        module, drawing = extras.load("PIL.Image", "images"), extras.load("PIL.ImageDraw", "images")
-        font = extras.load("PIL.ImageFont", "images").load_default(_TEXT)
-        top = 2 * _GAP + _TEXT
-        cell = tile + 2 * _BORDER + _GAP
-        high = cell + _TEXT + 4
-        width = max(columns * cell + _GAP, int(font.getlength(title)) + 2 * _GAP)
-        sheet = module.new("RGB", (width, top + -(-len(rows) // columns) * high + _GAP), _PAPER)
-        draw = drawing.Draw(sheet)
-        draw.text((_GAP, _GAP), title, fill=_INK, font=font)
-        for rank, row in enumerate(rows.tolist()):
-            left, upper = _GAP + rank % columns * cell, top + _GAP // 2 + rank // columns * high
-            colour, word = _mark(known[row])
-            draw.rectangle((left, upper, left + tile + 2 * _BORDER - 1, upper + tile + 2 * _BORDER - 1), fill=colour)
-            own = pixels(row)
-            image = module.fromarray(own if own.shape[2] == 3 else np.repeat(own[..., :1], 3, 2))
-            sheet.paste(image.resize((tile, tile), module.Resampling.LANCZOS), (left + _BORDER, upper + _BORDER))
-            below = (left, upper + tile + 2 * _BORDER + 1)
-            draw.text(below, f"{rank + 1} {word} {values[row]:.3g}".replace("  ", " "), fill=colour, font=font)
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        sheet.save(target, format="PNG")
-        return target
+def _draw(
+    path: str | PathLike[str],
+    pixels: Callable[[int], Pixels],
+    values: Values,
+    known: Values,
+    *,
+    title: str | None = None,
+    count: int,
+    columns: int,
+    tile: int,
+) -> Path:
+    """Write the images with the highest scores; `pixels` returns an image by its row, labels are NaN where unknown."""
+    validation.whole("tile", tile, 16)
+    validation.whole("columns", columns, 1)
+    rows = best_rows(values, count)
+    if title is None:
+        share = float("nan") if np.isnan(known).all() else float(np.nanmean(known))
+        title = describe_best(known[rows], len(values), share)
+    columns = min(columns, max(len(rows), 1))
+    module, drawing = extras.load("PIL.Image", "images"), extras.load("PIL.ImageDraw", "images")
+    font = extras.load("PIL.ImageFont", "images").load_default(_TEXT)
+    top = 2 * _GAP + _TEXT
+    cell = tile + 2 * _BORDER + _GAP
+    high = cell + _TEXT + 4
+    width = max(columns * cell + _GAP, int(font.getlength(title)) + 2 * _GAP)
+    sheet = module.new("RGB", (width, top + -(-len(rows) // columns) * high + _GAP), _PAPER)
+    draw = drawing.Draw(sheet)
+    draw.text((_GAP, _GAP), title, fill=_INK, font=font)
+    for rank, row in enumerate(rows.tolist()):
+        left, upper = _GAP + rank % columns * cell, top + _GAP // 2 + rank // columns * high
+        colour, word = _mark(known[row])
+        draw.rectangle((left, upper, left + tile + 2 * _BORDER - 1, upper + tile + 2 * _BORDER - 1), fill=colour)
+        own = pixels(row)
+        image = module.fromarray(own if own.shape[2] == 3 else np.repeat(own[..., :1], 3, 2))
+        sheet.paste(image.resize((tile, tile), module.Resampling.LANCZOS), (left + _BORDER, upper + _BORDER))
+        below = (left, upper + tile + 2 * _BORDER + 1)
+        draw.text(below, f"{rank + 1} {word} {values[row]:.3g}".replace("  ", " "), fill=colour, font=font)
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    sheet.save(target, format="PNG")
+    return target
 
 
 def _checked(count: int, scores: Any, given: Any) -> tuple[Values, Values]:

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from apmax import extras, validation
-from apmax.data.caching import cached_folder, ordered, with_progress
+from apmax.data.caching import cached_folder
 from apmax.data.images.dataset import ImageStore, Pixels
+from apmax.data.parallel import ordered, with_progress
 from apmax.data.reading import ON_ERROR, UnreadableRow, describe_unreadable
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp")
@@ -101,8 +102,8 @@ def _eight_bits(image: Any, module: Any) -> Any:
     return image
 
 
-_TOLD_BY_THE_KEY = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
-"""Errors of the system that last as long as the key of the cache, which holds what is at each path."""
+_LASTING_ERRORS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
+"""Errors of the system that come again as long as the same is at the path; if that changes, so does the cache's key."""
 
 
 class _PassingFailure(UnreadableRow):
@@ -125,7 +126,7 @@ def _pixels_of(decoder: Decoder, row: int, path: str) -> Pixels | UnreadableRow:
         return decoder(path)
     except Exception as error:  # Pillow's decoders raise whatever a damaged file leads them to
         number = error.errno if isinstance(error, OSError) else None  # Pillow's own errors have no number
-        passing = number is not None and number not in _TOLD_BY_THE_KEY
+        passing = number is not None and number not in _LASTING_ERRORS
         return (_PassingFailure if passing else UnreadableRow)(row, path, _reason(error, path))
 
 

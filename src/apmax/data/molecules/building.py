@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from apmax import extras, validation
-from apmax.data.caching import cache_folder, cached_folder, ordered, with_progress
+from apmax.data.caching import cache_folder, cached_folder
 from apmax.data.molecules.cliques import junction_tree
 from apmax.data.molecules.descriptors import (
     DESCRIPTOR_COUNT,
@@ -42,6 +42,7 @@ from apmax.data.molecules.fingerprints import (
 )
 from apmax.data.molecules.store import Fingerprints, Levels, Ragged, Store, narrow
 from apmax.data.molecules.vocabulary import ATOM_FIELDS, BOND_FIELDS, FEATURISER_VERSION
+from apmax.data.parallel import ordered, with_progress
 from apmax.data.reading import ON_ERROR, UnreadableRow, describe_unreadable
 
 if TYPE_CHECKING:

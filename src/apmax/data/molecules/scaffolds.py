@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from apmax.data.caching import ordered
 from apmax.data.molecules.building import MOLECULES_PER_CHUNK
 from apmax.data.molecules.featurise import largest_fragment, parse_smiles
 from apmax.data.molecules.fingerprints import murcko_scaffold
+from apmax.data.parallel import ordered
 from apmax.data.splits import EIGHTY_TEN_TEN, Split
 
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Array = npt.NDArray[Any]
 
@@ -22,21 +25,21 @@ class Ragged:
     """Sequences of different lengths, one after the other in `values`; sequence i begins at `starts[i]`.
 
     >>> letters = Ragged(np.array(list("abcde")), np.array([0, 2, 5]))
-    >>> values, counts = letters.take(np.array([1, 0]))
-    >>> "".join(values), counts.tolist()
-    ('cdeab', [3, 2])
+    >>> turned = letters.take(np.array([1, 0]))
+    >>> "".join(turned.values), turned.starts.tolist()
+    ('cdeab', [0, 3, 5])
     """
 
     values: Array
     starts: Array
 
-    def take(self, rows: Array) -> tuple[Array, Array]:
-        """Return the values of many sequences, joined in the order of `rows`, and the length of each."""
+    def take(self, rows: Array) -> Ragged:
+        """Return the sequences at `rows`, in that order."""
         starts = self.starts[rows]
         counts = self.starts[rows + 1] - starts
         before = np.cumsum(counts) - counts
         index = np.arange(counts.sum()) + np.repeat(starts - before, counts)
-        return self.values[index], counts
+        return Ragged.of(self.values[index], counts)
 
     @staticmethod
     def of(values: Array, counts: Sequence[int] | Array) -> Ragged:
@@ -50,8 +53,24 @@ class Ragged:
         return Ragged.of(np.concatenate([part.values for part in parts]), counts)
 
 
+class PerMolecule:
+    """Base class of dataclasses all of whose fields have an entry for each molecule."""
+
+    def take(self, rows: Array) -> Self:
+        """Return the entries of the molecules at `rows`, in that order."""
+        return type(self)(
+            *(each.take(rows) if isinstance(each, Ragged) else each[rows] for each in vars(self).values())
+        )
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """Return the entries of all parts, one part after the other."""
+        fields = zip(*(vars(part).values() for part in parts), strict=True)
+        return cls(*(Ragged.join(each) if isinstance(each[0], Ragged) else np.concatenate(each) for each in fields))
+
+
 @dataclass(frozen=True, eq=False)
-class Levels:
+class Levels(PerMolecule):
     """Cliques and descriptors of molecules, the further inputs of ML-MPNN.
 
     Attributes:
@@ -66,28 +85,9 @@ class Levels:
     tree: Ragged
     descriptors: Array
 
-    def take(self, rows: Array) -> Levels:
-        """Return the levels of the molecules at `rows`."""
-        return Levels(
-            cliques=Ragged.of(*self.cliques.take(rows)),
-            members=Ragged.of(*self.members.take(rows)),
-            tree=Ragged.of(*self.tree.take(rows)),
-            descriptors=self.descriptors[rows],
-        )
-
-    @staticmethod
-    def join(parts: Sequence[Levels]) -> Levels:
-        """Return the levels of all parts, one part after the other."""
-        return Levels(
-            cliques=Ragged.join([part.cliques for part in parts]),
-            members=Ragged.join([part.members for part in parts]),
-            tree=Ragged.join([part.tree for part in parts]),
-            descriptors=np.concatenate([part.descriptors for part in parts]),
-        )
-
 
 @dataclass(frozen=True, eq=False)
-class Fingerprints:
+class Fingerprints(PerMolecule):
     """Fingerprints of molecules, the inputs of models of tables.
 
     Attributes:
@@ -99,19 +99,6 @@ class Fingerprints:
     counts: Ragged
     properties: Array
     scaffolds: Array
-
-    def take(self, rows: Array) -> Fingerprints:
-        """Return the fingerprints of the molecules at `rows`."""
-        return Fingerprints(Ragged.of(*self.counts.take(rows)), self.properties[rows], self.scaffolds[rows])
-
-    @staticmethod
-    def join(parts: Sequence[Fingerprints]) -> Fingerprints:
-        """Return the fingerprints of all parts, one part after the other."""
-        return Fingerprints(
-            counts=Ragged.join([part.counts for part in parts]),
-            properties=np.concatenate([part.properties for part in parts]),
-            scaffolds=np.concatenate([part.scaffolds for part in parts]),
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,8 +140,8 @@ class Store:
         return Store(
             atom_rows=self.atom_rows,
             bond_rows=self.bond_rows,
-            atoms=Ragged.of(*self.atoms.take(rows)),
-            bonds=Ragged.of(*self.bonds.take(rows)),
+            atoms=self.atoms.take(rows),
+            bonds=self.bonds.take(rows),
             rows=self.rows[rows],
             identity=self.identity[rows],
             levels=None if self.levels is None else self.levels.take(rows),

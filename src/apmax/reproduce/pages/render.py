@@ -7,11 +7,11 @@ import re
 from importlib import resources
 from pathlib import Path
 
+from apmax.folders import write_atomic
 from apmax.reproduce.pages.figures import draw_item
 from apmax.reproduce.pages.summary import Histories, ItemSummary
 from apmax.reproduce.pages.tables import ItemDocument, ResultTable, TableField, item_document
 from apmax.reproduce.results import locked
-from apmax.train import write_atomic
 
 
 def write_item_files(summary: ItemSummary, folder: Path, histories: Histories) -> list[Path]:

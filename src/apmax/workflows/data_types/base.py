@@ -188,15 +188,14 @@ class DataType(ABC, Generic[Config]):
             raise ValueError(f"{path} is a list of molecules, and these data are of kind {kind}")
         return open_table(path)
 
-    def read_rows(self, source: RowSource, targets: Targets, table: Any = None) -> LabelledRows:
+    def read_rows(self, source: RowSource, targets: Targets, table: Any) -> LabelledRows:  # noqa: ARG002 - overridden
         """Return the labelled rows of a source that can be read.
 
         Args:
             source: The rows.
             targets: The target columns and their values.
-            table: All rows of the source, where they have been read before.
+            table: All rows of the source, a `pyarrow.Table`.
         """
-        table = source.read() if table is None else table
         labels = targets.labels(table)
         known = any_known(labels)
         if known.all():
@@ -207,7 +206,7 @@ class DataType(ABC, Generic[Config]):
         )
         return LabelledRows(table.filter(known), labels[known], warnings=(line,), numbers=np.flatnonzero(known))
 
-    def for_committee(self, effort: str, members: Sequence[str] = ()) -> Self:  # noqa: ARG002 - overridden
+    def for_committee(self, effort: str, members: Sequence[str]) -> Self:  # noqa: ARG002 - overridden
         """Return the data type with what a committee of some effort, or of named members, needs of the data."""
         return self
 
@@ -259,8 +258,8 @@ class DataType(ABC, Generic[Config]):
         """Return the encoded rows of a table in the form of the rows of `committee_features`."""
         return table if len(encoded.rows) == table.num_rows else table.take(encoded.rows)
 
-    def groups(self, table: Any, dataset: Any = None) -> Sequence[Any]:
-        """Return the group of each row of a table, or of their model inputs, by the grouping of `config.split`."""
+    def groups(self, rows: LabelledRows) -> npt.NDArray[Any]:
+        """Return the group of each row by the grouping of `config.split`."""
         raise NotImplementedError(f"data of kind {self.config.kind} have no grouping {self.config.split!r}")
 
     def identities(self, rows: LabelledRows) -> npt.NDArray[Any] | None:  # noqa: ARG002 - overridden

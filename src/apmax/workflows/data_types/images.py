@@ -19,7 +19,6 @@ from torch import nn
 from apmax import extras, validation
 from apmax.committee import Features, ImageFeatures, ImageTraining, Member, image_members
 from apmax.data import ON_ERROR, RowSource, Targets, UnreadableRow, any_known
-from apmax.data.caching import with_progress, worker_processes
 from apmax.data.images import (
     DECODER_VERSION,
     ENDINGS,
@@ -40,6 +39,7 @@ from apmax.data.images import (
     shape_of,
 )
 from apmax.data.images.folder import PATH
+from apmax.data.parallel import with_progress, worker_processes
 from apmax.models.images import (
     FEW_POSITIVES,
     IMAGE_MODELS,
@@ -52,7 +52,7 @@ from apmax.train import Stage, image_recipe
 from apmax.validation import plural
 from apmax.workflows.data_types.base import DataConfig, DataType
 from apmax.workflows.data_types.networks import is_import_path
-from apmax.workflows.data_types.rows import EncodedRows, LabelledRows, RowReport, column_texts
+from apmax.workflows.data_types.rows import EncodedRows, LabelledRows, RowReport, column_texts, target_columns
 
 AUGMENTS = ("none", "small", "large")
 USUAL_SIZE = 224
@@ -378,9 +378,8 @@ class ImageType(DataType[ImageData]):
         source.check_column(self.config.path, "path")
         return source
 
-    def read_rows(self, source: RowSource, targets: Targets, table: Any = None) -> LabelledRows:
+    def read_rows(self, source: RowSource, targets: Targets, table: Any) -> LabelledRows:
         """Return the labelled images of a file or folder, read through the cache."""
-        table = source.read() if table is None else table
         labels = targets.labels(table)
         known = np.flatnonzero(any_known(labels))
         paths = self._paths(source)
@@ -388,10 +387,9 @@ class ImageType(DataType[ImageData]):
         files = [every[row] for row in known]
         if files and not any(map(os.path.isfile, files)):
             raise ValueError(paths.unreadable_message(files[0], len(files)))
-        tasks = labels[:, None] if labels.ndim == 1 else labels
         dataset, report = image_dataset(
             files,
-            tasks[known],
+            target_columns(labels)[known],
             size=self.config.input_size,
             fit=self.config.fit,
             on_error=self.config.on_error,

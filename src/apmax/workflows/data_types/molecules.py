@@ -14,7 +14,6 @@ from torch import nn
 from apmax import validation
 from apmax.committee import MEMBERS_BY_KIND, MoleculeFeatures
 from apmax.data import ON_ERROR, RowSource, Targets, UnreadableRow, is_molecule_file, open_table
-from apmax.data.caching import worker_processes
 from apmax.data.molecules import (
     DUPLICATES,
     FEATURISER_VERSION,
@@ -27,10 +26,11 @@ from apmax.data.molecules import (
 from apmax.data.molecules.building import MOLECULES_PER_CHUNK
 from apmax.data.molecules.descriptors import DESCRIPTOR_COUNT
 from apmax.data.molecules.fingerprints import MORGAN_SIZE, NO_SCAFFOLD, PROPERTY_NAMES
+from apmax.data.parallel import worker_processes
 from apmax.models.graphs import GRAPH_MODELS
 from apmax.train import Stage, sized_recipe
 from apmax.workflows.data_types.base import DataConfig, DataType
-from apmax.workflows.data_types.rows import EncodedRows, LabelledRows, RowReport, column_texts
+from apmax.workflows.data_types.rows import EncodedRows, LabelledRows, RowReport, column_texts, target_columns
 
 SMILES = "smiles"
 MULTI_LEVEL = ("ml-mpnn",)
@@ -212,7 +212,7 @@ class MoleculeType(DataType[MoleculeData]):
         graphs = self.with_fields(graphs=True)
         return graphs.with_fields(levels=True) if model in MULTI_LEVEL else graphs
 
-    def for_committee(self, effort: str, members: Sequence[str] = ()) -> MoleculeType:
+    def for_committee(self, effort: str, members: Sequence[str]) -> MoleculeType:
         """Return the data type with fingerprints, and with whole scaffolds in folds unless another way is named.
 
         The descriptors, several milliseconds a molecule, are for the effort "best" only, graphs for committees with a
@@ -251,14 +251,12 @@ class MoleculeType(DataType[MoleculeData]):
         source.check_column(self.config.smiles, SMILES)
         return source
 
-    def read_rows(self, source: RowSource, targets: Targets, table: Any = None) -> LabelledRows:
+    def read_rows(self, source: RowSource, targets: Targets, table: Any) -> LabelledRows:  # noqa: ARG002 - all in table
         """Return the labelled molecules of a file, read through the cache."""
-        table = source.read() if table is None else table
         labels = targets.labels(table)
-        tasks = labels[:, None] if labels.ndim == 1 else labels
         dataset, report = molecule_dataset(
             column_texts(table, self.config.smiles, SMILES),
-            tasks,
+            target_columns(labels),
             duplicates=self.config.duplicates,
             largest_fragment=self.config.largest_fragment,
             levels=self.config.levels,
@@ -273,19 +271,18 @@ class MoleculeType(DataType[MoleculeData]):
         unreadable = tuple(report.unreadable)
         return LabelledRows(table.take(rows), joined, dataset, tuple(report.lines()), unreadable, rows)
 
-    def groups(self, table: Any, dataset: Any = None) -> Sequence[Any]:
+    def groups(self, rows: LabelledRows) -> npt.NDArray[Any]:
         """Return the Bemis–Murcko scaffold of every molecule, or its number if the molecules have fingerprints.
 
         A molecule without rings has no scaffold: it is a group of its own, with its duplicates.
         """
-        if dataset is not None and dataset.store.fingerprints is not None:
-            found = dataset.store.fingerprints.scaffolds[dataset.places]
-            grouped: Sequence[Any] = np.where(found == NO_SCAFFOLD, dataset.store.identity[dataset.places], found)
-            return grouped
-        texts = column_texts(table, self.config.smiles, SMILES)
+        store, places, identity = rows.dataset.store, rows.dataset.places, self.identities(rows)
+        if store.fingerprints is not None:
+            found = store.fingerprints.scaffolds[places]
+            return np.where(found == NO_SCAFFOLD, identity, found)
+        texts = column_texts(rows.table, self.config.smiles, SMILES)
         names = scaffolds(texts, fragment=self.config.largest_fragment, workers=worker_processes())
-        own = texts if dataset is None else [f"molecule {number}" for number in dataset.store.identity[dataset.places]]
-        return [name or other for name, other in zip(names, own, strict=True)]
+        return np.asarray([name or f"molecule {number}" for name, number in zip(names, identity, strict=True)])
 
     def identities(self, rows: LabelledRows) -> npt.NDArray[Any]:
         """Return the hash of the canonical SMILES of each molecule."""

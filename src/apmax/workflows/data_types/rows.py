@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,8 @@ from apmax.data import Labels, UnreadableRow, any_positive, describe_unreadable,
 from apmax.data.reading import list_names
 from apmax.data.tables import EncodingReport
 from apmax.validation import plural
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 @dataclass
@@ -163,6 +165,11 @@ class LabelledRows:
     def row_numbers(self) -> npt.NDArray[np.int64]:
         """The place of each row in the file, counted from 0."""
         return np.arange(len(self.labels)) if self.numbers is None else self.numbers
+
+
+def target_columns(values: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
+    """Return labels or scores of rows as (rows, targets): those of one target, (rows,), as one column."""
+    return values[:, None] if values.ndim == 1 else values
 
 
 def column_texts(table: Any, column: str, argument: str) -> list[str]:
