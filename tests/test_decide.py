@@ -90,6 +90,16 @@ def test_a_budget_limits_the_rows_of_the_least_cost():
     assert generous.threshold == free.threshold
 
 
+@pytest.mark.parametrize(("scores", "rows", "least"), [(np.ones(400), None, "400"), (sample()[0], 10_000, "25")])
+def test_a_budget_that_no_threshold_keeps_is_refused(scores, rows, least):
+    labels = sample()[1]
+    with pytest.raises(
+        ValueError, match=rf"budget: no threshold takes at most 5 of .* the best score alone .* {least}:"
+    ):
+        choose_threshold(scores, labels, cost=(1, 50), budget=5, rows=rows)
+    assert choose_threshold(scores, labels, cost=(1, 50), budget=int(least), rows=rows).threshold == scores.max()
+
+
 def test_bounds_are_those_of_clopper_and_pearson():
     scores, labels = sample()
     found = choose_threshold(scores, labels, top=30)

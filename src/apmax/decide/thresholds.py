@@ -184,7 +184,14 @@ def choose_threshold(
     costs = _checked_costs(cost)
     limit = len(cuts.thresholds) - 1
     if budget is not None:
-        limit = cuts.at_most("budget", validation.whole("budget", budget, 1), size)
+        wanted = validation.whole("budget", budget, 1)
+        limit = cuts.at_most("budget", wanted, size)
+        least = cuts.share[limit] * size
+        if least > wanted * (1 + 1e-12):
+            raise ValueError(
+                f"budget: no threshold takes at most {wanted:,} of {size:,} rows, the best score alone takes "
+                f"{math.ceil(least - 1e-9):,}: raise the budget, or rank the rows and take the first {wanted:,}"
+            )
     return cuts.decision(cuts.least_cost(costs, limit), rule, costs, costs=costs)
 
 
