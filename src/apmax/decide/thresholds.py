@@ -20,11 +20,18 @@ from apmax.metrics.quantiles import beta_cdf, beta_quantile
 from apmax.metrics.ranking import one_weighted_task
 
 _Array = NDArray[np.float64]
-_ERROR_SHARES = {"precision": 1 / 2, "cost": 1 / 4}
-"""Share of the error that a bound may use where the rows that it is computed from have chosen the threshold.
+_ERROR_SHARES = {
+    ("precision", "precision"): 1 / 2,
+    ("precision", "recall"): 1 / 2,
+    ("cost", "precision"): 1 / 6,
+    ("cost", "recall"): 1 / 16,
+    ("cost", "cost"): 1 / 3,
+}
+"""Share of the error that the bound of a quantity may use where a rule chose the threshold on the same rows.
 
-By simulation (benchmarks/decisions.py): such rows favour the threshold. A number of rows or of positives to be taken is
-fixed before they are seen, and needs no such share.
+By simulation (benchmarks/decisions.py): such rows favour the threshold, most of all where scores say nothing and all
+thresholds cost the same. A number of rows or of positives to be taken is fixed before they are seen, and needs no such
+share.
 """
 _SEQUENCE_GROWTH = 1.05
 _START_GROWTH = 4
@@ -130,8 +137,8 @@ def choose_threshold(
       with `budget` among those that take at most so many rows: the best k for a budget.
 
     Bounds are exact binomial (Clopper-Pearson) ones, of the cost those of both errors together; they hold for the
-    stated prevalence. Those of the rules "precision" and "cost" use a half and a quarter of the error, because the same
-    rows chose the threshold. docs/guide/decide.md shows how often bounds hold. With `guarantee` the bound itself is at
+    stated prevalence. Those of the rules "precision" and "cost" use a part of the error, because the same rows chose
+    the threshold. docs/guide/decide.md shows how often bounds hold. With `guarantee` the bound itself is at
     least the value asked for: of recall by the order statistics of the positives, of precision by binomial tests along
     the ranking with a joint error of 1 - confidence.
 
@@ -373,23 +380,24 @@ class _Cuts:
         recall, false_rate = found / self.positives, false / self.negatives
         above_all = float(np.nextafter(self.thresholds[0], np.inf))
         chosen = above_all if none else float(self.thresholds[number])
-        error = self.error * _ERROR_SHARES.get(rule, 1.0)
-        low = beta_quantile(error, found, false + 1) if found else 0.0
+        errors = {each: self.error * _ERROR_SHARES.get((rule, each), 1.0) for each in ("precision", "recall", "cost")}
+        low = beta_quantile(errors["precision"], found, false + 1) if found else 0.0
         bound = low * self.odds_ratio / (low * self.odds_ratio + 1 - low)
         if guaranteed and rule == "precision" and isinstance(requested, float):
             bound = requested  # what the tests have shown
-        worst = 1.0 if false >= self.negatives else beta_quantile(1 - self.error / 2, false + 1, self.negatives - false)
         cost = None
         if costs is not None:
+            each = errors["cost"] / 2
+            worst = 1.0 if false >= self.negatives else beta_quantile(1 - each, false + 1, self.negatives - false)
             expected = float(self.mean_cost(costs, recall, false_rate))
-            cost = Bounded(expected, float(self.mean_cost(costs, self.recall_bound(found, self.error / 2), worst)))
+            cost = Bounded(expected, float(self.mean_cost(costs, self.recall_bound(found, each), worst)))
         return Decision(
             threshold=chosen if threshold is None else threshold,
             rule=rule,
             requested=requested,
             share=0.0 if none else float(self.share[number]),
             precision=Bounded(math.nan if none else float(self.precision[number]), math.nan if none else bound),
-            recall=Bounded(recall, self.recall_bound(found, error)),
+            recall=Bounded(recall, self.recall_bound(found, errors["recall"])),
             cost=cost,
             prevalence=self.prevalence,
             confidence=self.confidence,
