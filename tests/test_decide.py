@@ -100,6 +100,16 @@ def test_a_budget_that_no_threshold_keeps_is_refused(scores, rows, least):
     assert choose_threshold(scores, labels, cost=(1, 50), budget=int(least), rows=rows).threshold == scores.max()
 
 
+def test_negatives_whose_share_of_the_weight_rounds_to_zero_have_decisions():
+    scores, labels = sample()
+    weight = np.where(labels == 1, 1.0, 1e-30)
+    for rule in ({"precision": 0.9}, {"recall": 0.8}, {"top": 20}, {"cost": (1, 20)}):
+        found = choose_threshold(scores, labels, sample_weight=weight, **rule)
+        assert found.prevalence == found.precision.estimate == 1
+        assert 0 < found.precision.bound <= 1
+        assert 0 < found.recall.bound < found.recall.estimate
+
+
 def test_bounds_are_those_of_clopper_and_pearson():
     scores, labels = sample()
     found = choose_threshold(scores, labels, top=30)

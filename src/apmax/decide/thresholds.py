@@ -236,14 +236,17 @@ def _count(scores: Any, labels: Any, sample_weight: Any, prevalence: float | Non
     if 0 in counts:
         raise ValueError(f"labels must have both classes, got {counts[0]:,} positive and {counts[1]:,} negative rows")
     own = (positives.total / (positives.total + negatives.total)).item()
+    # Not from the share, which rounds to 1 where all negatives together weigh too little.
+    odds = (positives.total / negatives.total).item()
     if prevalence is not None:
         own = validation.interval("prevalence", prevalence, 0, 1, closed="neither")
+        odds = own / (1 - own)
     keys = given.keys.unique(sorted=True)
     found, false = (
         (each.above(keys, ties=True) * (each.effective_size() / each.total)).cpu().numpy()
         for each in (positives, negatives)
     )
-    return _Cuts(-keys.double().cpu().numpy(), found, false, own, confidence, counts)
+    return _Cuts(-keys.double().cpu().numpy(), found, false, own, odds, confidence, counts)
 
 
 def _checked_costs(cost: Any) -> tuple[float, float]:
@@ -279,6 +282,7 @@ class _Cuts:
         found: _Array,
         false: _Array,
         prevalence: float,
+        odds: float,
         confidence: float,
         counts: tuple[int, int],
     ) -> None:
@@ -288,7 +292,7 @@ class _Cuts:
         self.recall, self.false_rate = found / self.positives, false / self.negatives
         self.share = prevalence * self.recall + (1 - prevalence) * self.false_rate
         # The odds of a positive above any threshold, relative to those in the sample.
-        self.odds_ratio = prevalence / (1 - prevalence) * self.negatives / self.positives
+        self.odds_ratio = odds * self.negatives / self.positives
         self.precision = found * self.odds_ratio / (found * self.odds_ratio + false)
 
     def estimated_precision(self, wanted: float) -> int:
