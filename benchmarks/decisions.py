@@ -17,10 +17,11 @@ from benchmarks.markdown import markdown_table
 from benchmarks.timing import Row
 
 PREVALENCE = 0.05
-SHIFTS = (1.5, 2.5, 4.0)
-"""Distances between the classes: average precision about 0.33, 0.68 and 0.96."""
+SHIFTS = (0.0, 1.5, 2.5, 4.0)
+"""Distances between the classes: average precision about 0.05, 0.33, 0.68 and 0.96."""
 ROWS = (400, 4000)
 COSTS = (1.0, 10.0)
+"""Beside (1, 19), where without skill all thresholds cost the same: the rows alone choose one."""
 RULES: dict[str, dict[str, Any]] = {
     "precision 0.3": {"precision": 0.3},
     "precision 0.8": {"precision": 0.8},
@@ -31,6 +32,7 @@ RULES: dict[str, dict[str, Any]] = {
     "recall 0.8, guarantee": {"recall": 0.8, "guarantee": True},
     "top 1 %": {"top": 1},
     "cost 1:10": {"cost": COSTS},
+    "cost 1:19": {"cost": (1.0, 19.0)},
     "cost 1:10 at prevalence 0.01": {"cost": COSTS, "prevalence": 0.01},
 }
 MAX_MISSED = 0.07
@@ -41,7 +43,8 @@ def true_values(decision: Decision, shift: float) -> dict[str, float]:
     prevalence = decision.prevalence
     recall, false_rate = special.ndtr(shift - decision.threshold), special.ndtr(-decision.threshold)
     taken = prevalence * recall + (1 - prevalence) * false_rate
-    cost = COSTS[1] * prevalence * (1 - recall) + COSTS[0] * (1 - prevalence) * false_rate
+    costs = decision.costs or COSTS
+    cost = costs[1] * prevalence * (1 - recall) + costs[0] * (1 - prevalence) * false_rate
     return {"precision": prevalence * recall / taken, "recall": float(recall), "cost": float(cost)}
 
 

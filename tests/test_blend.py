@@ -139,6 +139,18 @@ def test_logistic_weights_have_the_least_log_loss_on_a_grid():
     assert fit_blend(scores, labels, method="logistic").weights == pytest.approx(slopes / slopes.sum(), abs=1e-3)
 
 
+@pytest.mark.parametrize("exponent", [-1060, 1020])
+@pytest.mark.parametrize("method", ["auto", *METHOD_NAMES])
+def test_the_scale_of_the_rows_weights_does_not_matter(method, exponent):
+    """Sums of the large ones are not finite, and the small ones are among the least that there are."""
+    scores, labels = members(3, rows=600)
+    weight = np.random.default_rng(3).integers(1, 8, 600).astype(float)
+    expected = fit_blend(scores, labels, sample_weight=weight, method=method)
+    found = fit_blend(scores, labels, sample_weight=np.ldexp(weight, exponent), method=method)
+    np.testing.assert_array_equal(found.weights, expected.weights)
+    np.testing.assert_array_equal(found.location, expected.location)
+
+
 def test_harmful_member_gets_no_logistic_weight():
     scores, labels = members(8)
     scores[:, 1] *= -1

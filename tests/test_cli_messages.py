@@ -112,6 +112,15 @@ class TestShareOfHeldOutRows:
         assert run("decide", committee / "run", *rule, "--rows", held_out) == 0
         assert capsys.readouterr().err == ""
 
+    def test_fewer_rows_than_a_threshold_can_take_are_an_error_of_a_budget_and_a_remark_of_top(self, committee, capsys):
+        few = [5, "--rows", 10_000]
+        assert run("decide", committee / "run", "--cost", "1:5", "--budget", *few) == 1
+        assert "--budget: no threshold takes at most 5 of 10,000 rows" in capsys.readouterr().err
+        assert run("decide", committee / "run", "--top", *few) == 0
+        shown = capsys.readouterr().out
+        assert "The best score of these held-out rows alone takes more rows than are wanted" in shown
+        assert "apmax predict --top 5" in shown
+
     def test_help_says_what_the_number_is_of(self, capsys):
         assert run("decide", "--help") == 0
         shown = " ".join(capsys.readouterr().out.replace("│", " ").split())

@@ -405,6 +405,26 @@ def test_a_whole_number_is_one_category_whatever_the_file_and_the_rows_beside_it
     assert words(pa.array([1.0, 1e15, 2.5])).to_pylist() == ["1", "1000000000000000", "2.5"]
 
 
+@pytest.mark.parametrize(
+    ("typed", "text"),
+    [
+        ([1e-5, 1e-5, 2.5, 1e16, 1e20], ["1e-05", "1e-5", "2.5", "1e+16", "1e+20"]),
+        ([datetime.datetime(2024, 1, 5), None], ["2024-01-05", ""]),
+        (
+            [datetime.datetime(2024, 1, 5), datetime.datetime(2024, 1, 5, 10)],
+            ["2024-01-05 00:00:00", "2024-01-05 10:00:00"],
+        ),
+    ],
+)
+def test_numbers_with_exponents_and_dates_are_the_same_words_in_csv_and_parquet(typed, text):
+    assert words(pa.array(typed)).equals(words(pa.array(text)))
+
+
+def test_words_that_only_look_like_numbers_with_exponents_remain():
+    wells = ["1E5", "10E4", "1e5", "12e-05", "1E-5"]
+    assert words(pa.array(wells)).to_pylist() == wells
+
+
 def test_an_encoder_that_kept_trailing_zeros_reads_them():
     encoder = TableEncoder.fit(table(level=["1", "2", "2", "1"] * 60 + ["3"]), roles={"level": "category"})
     stored = json.loads(json.dumps(encoder.to_table()))

@@ -90,6 +90,26 @@ def test_a_budget_limits_the_rows_of_the_least_cost():
     assert generous.threshold == free.threshold
 
 
+@pytest.mark.parametrize(("scores", "rows", "least"), [(np.ones(400), None, "400"), (sample()[0], 10_000, "25")])
+def test_a_budget_that_no_threshold_keeps_is_refused(scores, rows, least):
+    labels = sample()[1]
+    with pytest.raises(
+        ValueError, match=rf"budget: no threshold takes at most 5 of .* the best score alone .* {least}:"
+    ):
+        choose_threshold(scores, labels, cost=(1, 50), budget=5, rows=rows)
+    assert choose_threshold(scores, labels, cost=(1, 50), budget=int(least), rows=rows).threshold == scores.max()
+
+
+def test_negatives_whose_share_of_the_weight_rounds_to_zero_have_decisions():
+    scores, labels = sample()
+    weight = np.where(labels == 1, 1.0, 1e-30)
+    for rule in ({"precision": 0.9}, {"recall": 0.8}, {"top": 20}, {"cost": (1, 20)}):
+        found = choose_threshold(scores, labels, sample_weight=weight, **rule)
+        assert found.prevalence == found.precision.estimate == 1
+        assert 0 < found.precision.bound <= 1
+        assert 0 < found.recall.bound < found.recall.estimate
+
+
 def test_bounds_are_those_of_clopper_and_pearson():
     scores, labels = sample()
     found = choose_threshold(scores, labels, top=30)
@@ -158,12 +178,30 @@ def test_a_guaranteed_precision_ends_a_sequence_of_tests_at_the_prevalence(wante
 
 def test_rules_that_the_same_rows_chose_use_a_part_of_the_error():
     scores, labels = sample()
-    for rule, part in (({"precision": 0.5}, 1 / 2), ({"recall": 0.8}, 1), ({"cost": (1, 20)}, 1 / 4)):
+    for rule, precision, recall in (
+        ({"precision": 0.5}, 1 / 2, 1 / 2),
+        ({"recall": 0.8}, 1, 1),
+        ({"cost": (1, 20)}, 1 / 6, 1 / 16),
+    ):
         found = choose_threshold(scores, labels, **rule)
         taken, hits = (scores >= found.threshold).sum(), labels[scores >= found.threshold].sum()
-        error = 0.05 * part
-        assert found.precision.bound == pytest.approx(stats.beta.ppf(error, hits, taken - hits + 1), rel=1e-9)
-        assert found.recall.bound == pytest.approx(stats.beta.ppf(error, hits, labels.sum() - hits + 1), rel=1e-9)
+        missed = labels.sum() - hits
+        assert found.precision.bound == pytest.approx(stats.beta.ppf(0.05 * precision, hits, taken - hits + 1))
+        assert found.recall.bound == pytest.approx(stats.beta.ppf(0.05 * recall, hits, missed + 1))
+
+
+def test_the_bound_of_the_least_cost_uses_a_third_of_the_error_of_that_of_a_given_threshold():
+    scores, labels = sample()
+    found = choose_threshold(scores, labels, cost=(1, 20))
+    same = assess_threshold(scores, labels, found.threshold, cost=(1, 20), confidence=1 - 0.05 / 3)
+    assert found.cost.estimate == same.cost.estimate
+    assert found.cost.bound == pytest.approx(same.cost.bound)
+
+
+@pytest.mark.parametrize("quantity", ["recall", "cost"])
+def test_bounds_of_the_least_cost_hold_without_skill_where_all_thresholds_cost_the_same(quantity):
+    missed = decisions.missed("cost 1:19", 0.0, 2000, trials=200)
+    assert missed[quantity] <= 0.05
 
 
 @pytest.mark.parametrize("prevalence", [None, 0.02])

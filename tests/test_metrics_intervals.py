@@ -463,6 +463,23 @@ def test_the_scale_of_one_class_does_not_matter_to_the_auroc(scale):
     assert dataclasses.astuple(scaled) == pytest.approx(dataclasses.astuple(found), rel=1e-9)
 
 
+def test_weights_far_below_that_of_the_last_row_have_the_bootstrap_of_their_own():
+    """The last row is below all positives: its weight matters to no average precision."""
+    labels, first, second = data(20, 40, models=2)
+    first[-1] = second[-1] = -10.0
+    weight = np.random.default_rng(1).uniform(0.5, 1, 60)
+    weight[-1] = 2.0
+    tiny = np.where(np.arange(60) == 59, 1.0, weight * 1e-200)
+    for found, expected in (
+        [
+            metrics.average_precision_interval(first, labels, method="bootstrap", sample_weight=w)
+            for w in (tiny, weight)
+        ],
+        [metrics.paired_difference(first, second, labels, sample_weight=w) for w in (tiny, weight)],
+    ):
+        assert dataclasses.astuple(found) == pytest.approx(dataclasses.astuple(expected), rel=1e-9)
+
+
 def test_rows_below_a_far_larger_weight_have_an_interval():
     found = metrics.recall_at_k_interval([4.0, 3.0, 2.0], [0, 1, 1], k=1, sample_weight=[1e30, 1, 3])
     assert all(math.isfinite(value) for value in dataclasses.astuple(found))

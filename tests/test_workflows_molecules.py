@@ -21,7 +21,7 @@ from apmax.workflows.data_types import LabelledRows, MoleculeType
 from apmax.workflows.data_types.molecules import MoleculeEncoder
 from apmax.workflows.job import job_from_table, job_to_table, read_data_config
 from apmax.workflows.prediction import RANK, errors_file, write_predictions
-from apmax.workflows.prepare import prepare_data
+from apmax.workflows.prepare import prepare_committee_rows, prepare_data
 from apmax.workflows.row_split import split_rows
 from small_files import ARMS, CORES
 
@@ -52,6 +52,31 @@ def test_molecules_that_cannot_be_read_are_left_out_and_named_by_row(file):
     prepared = prepare(file)
     assert prepared.train_rows + len(prepared.data.valid) == len(SMILES)
     assert any(f"row {len(SMILES)} 'C(C'" in line for line in prepared.warnings)
+
+
+@pytest.mark.parametrize(
+    ("data", "warned"),
+    [
+        ({}, True),
+        ({"split": "stratified"}, True),
+        ({"split": "random"}, True),
+        ({"split": "scaffold"}, False),
+        ({"group": "id"}, False),
+        ({"time": "id"}, False),
+        ({"duplicates": "join"}, False),
+    ],
+)
+def test_repeated_molecules_are_warned_of_where_rows_are_divided_one_by_one(file, data, warned):
+    with_lines(file, f"96,{SMILES[3]},{int('Br' in SMILES[3])},", f"97,{SMILES[BROMIDE]},1,")
+    network = prepare(file, **data).warnings
+    committee = prepare_committee_rows(MoleculeData(str(file), "active", **data), seed=0).warnings
+    for warnings in (network, committee):
+        found = [line for line in warnings if "4 of 98 rows have the molecule of another row" in line]
+        assert len(found) == warned
+
+
+def test_molecules_that_occur_once_are_not_warned_of(file):
+    assert not prepare(file).warnings
 
 
 def test_unreadable_molecules_stop_the_job_with_on_error_raise(file):

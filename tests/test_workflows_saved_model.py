@@ -171,6 +171,14 @@ class Images(nn.Module):
 
 def not_a_network(sizes):
     return "network"
+
+
+def without_argument():
+    return PerColumn([0, 0])
+
+
+def by_keyword(*, sizes):
+    return PerColumn(sizes)
 """
 
 
@@ -260,6 +268,21 @@ def test_own_network_of_molecules_and_of_images_gets_the_number_of_targets(molec
 def test_network_that_cannot_be_built_is_named(client_folder, own_module, capsys, model, message):
     assert run("train", client_folder / "train.csv", "--target", "bought", "--model", model, "--out", "r") == 1
     assert message in capsys.readouterr().err
+    assert not Path("r").exists()
+
+
+@pytest.mark.parametrize("kind", ["table", "molecules"])
+@pytest.mark.parametrize("name", ["without_argument", "by_keyword"])
+def test_own_network_that_is_called_with_other_arguments_is_refused_before_data_are_read(
+    own_module, capsys, kind, name
+):
+    Path("data.csv").write_text("smiles,y\nnot read,1\n")
+    call = {"table": "sizes", "molecules": "targets"}[kind]
+    columns = ["--target", "y", "--kind", kind]
+    assert run("train", "data.csv", *columns, "--model", f"own_networks:{name}", "--out", "r") == 1
+    shown = capsys.readouterr().err
+    assert f"--model: own_networks:{name} is called with ({call}), and its parameters are" in shown
+    assert f"write it as build({call})" in shown
     assert not Path("r").exists()
 
 

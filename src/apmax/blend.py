@@ -27,6 +27,7 @@ _PULL = 0.05
 # Weights below this share of the largest change the ranking little, but their members cost as much as others.
 _LEAST_SHARE = 0.1
 _CHUNK = 2**19
+_LARGEST_EXPONENT = 512
 LEAST_DEVIATION = 1e-9
 """Scores whose standard deviation is less than this share of the largest magnitude are constant, up to rounding."""
 
@@ -181,6 +182,8 @@ def _checked(scores: Any, labels: Any, sample_weight: Any) -> tuple[_Array, _Arr
     weight = np.ones(len(truth))
     if sample_weight is not None:
         weight = validation.weights(np.asarray(sample_weight, dtype=np.float64), (len(truth),)).numpy()
+        # Sums of very large weights would not be finite. Division by a power of two is exact.
+        weight = np.ldexp(weight, -max(0, np.frexp(weight.max())[1] - _LARGEST_EXPONENT))
     return values, truth, weight
 
 

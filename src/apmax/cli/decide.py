@@ -226,5 +226,8 @@ def _remarks(result: FolderDecision) -> list[str]:
         )
     taken = decision.expected_counts(result.rows)["taken"]
     if decision.rule == "top" and isinstance(decision.requested, int) and taken > decision.requested + 0.5:
-        lines.append("More rows share the best score than are wanted: a threshold cannot part them.")
+        lines.append(
+            f"The best score of these {result.part} rows alone takes more rows than are wanted: take so many with "
+            f"`apmax predict --top {decision.requested}`."
+        )
     return lines

@@ -26,6 +26,10 @@ _DECIMAL_COMMA = r"^[+-]?(\d+,\d*|,\d+)([eE][+-]?\d+)?$"
 _WHOLE_NUMBER = r"^[+-]?\d+$"
 _FORMATTED_NUMBER = r"^[+-]?[$€£]? ?(\d{1,3}([,.'’ \x{a0}\x{202f}]\d{3})+([.,]\d+)?|\d+[.,]?\d*) ?[%$€£]?$"
 _TRAILING_ZERO = r"^([+-]?\d+)\.0*$"
+_EXPONENT = r"^[+-]?\d(\.\d+)?e[+-]\d{1,3}$"
+"""Only the form in which programs write numbers, 1e-05: the 1E5 of a plate is no number."""
+_MIDNIGHT = r"^(\d{4}-\d\d-\d\d)[ T]00:00:00(\.0+)?$"
+_WHOLE_SECOND = r"^(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)\.0+$"
 _FIRST_WORDS = 20
 """Words that are inspected before all: most columns are neither dates nor have decimal commas."""
 
@@ -55,8 +59,9 @@ def is_date(column: Any) -> bool:
 def words(column: Any) -> Any:
     """Return a column as one array of text, trimmed, null where missing.
 
-    Whole numbers lose a trailing ".0", of text too, and booleans are lower case, so that one value is one word in every
-    file format: pandas writes the 1 of a column with missing values as "1.0" to a csv.
+    Of text too, whole numbers lose a trailing ".0", dates midnight and seconds ".000000", numbers such as 1e-05 are
+    written without the exponent, and booleans are lower case, so that one value is one word in every file format:
+    pandas writes the 1 of a column with missing values as "1.0" to a csv.
 
     >>> words(pa.array([1.0, 2.5, None])).to_pylist(), words(pa.array([" a", "N/A", "True", "1.0"])).to_pylist()
     (['1', '2.5', None], ['a', None, 'true', '1'])
@@ -64,14 +69,17 @@ def words(column: Any) -> Any:
     array = flatten_column(column)
     if pa.types.is_float16(array.type):
         array = pc.cast(array, pa.float32())  # Arrow cannot round half precision
-    if pa.types.is_floating(array.type):
-        array = pc.if_else(pc.is_finite(array), array, None)
-        # Each by itself: a value must not be written differently beside others, in another chunk of the file.
-        whole = pc.and_(pc.equal(pc.round(array), array), pc.less(pc.abs(array), 2.0**63))
-        integers = pc.cast(pc.if_else(whole, array, None), pa.int64(), safe=False)
-        array = pc.coalesce(_cast_text(integers), _cast_text(array))
-    text = pc.utf8_trim_whitespace(_cast_text(array))
+    text = pc.utf8_trim_whitespace(_float_text(array) if pa.types.is_floating(array.type) else _cast_text(array))
     text = pc.replace_substring_regex(text, _TRAILING_ZERO, r"\1")
+    # Looked for as plain text first, which is much faster: most columns have neither.
+    exponent = pc.or_(pc.match_substring(text, "e-"), pc.match_substring(text, "e+"))
+    if pc.any(exponent).as_py():
+        number = pc.if_else(exponent, text, None)
+        number = pc.if_else(pc.match_substring_regex(number, _EXPONENT), number, None)
+        text = pc.coalesce(_float_text(pc.cast(number, pa.float64())), text)
+    if pc.any(pc.match_substring(text, ":")).as_py():
+        for pattern in (_MIDNIGHT, _WHOLE_SECOND):
+            text = pc.replace_substring_regex(text, pattern, r"\1")
     lower = pc.utf8_lower(text)
     text = pc.if_else(pc.is_in(lower, pa.array(["true", "false"])), lower, text)
     return pc.if_else(pc.is_in(lower, pa.array(MISSING)), None, text)
@@ -236,6 +244,15 @@ def flatten_column(column: Any) -> Any:
     """Return a column as one plain array: chunks joined, categories written out."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _float_text(array: Any) -> Any:
+    """Return floating numbers as text, whole ones without a point, infinite ones as null."""
+    array = pc.if_else(pc.is_finite(array), array, None)
+    # Each by itself: a value must not be written differently beside others, in another chunk of the file.
+    whole = pc.and_(pc.equal(pc.round(array), array), pc.less(pc.abs(array), 2.0**63))
+    integers = pc.cast(pc.if_else(whole, array, None), pa.int64(), safe=False)
+    return pc.coalesce(_cast_text(integers), _cast_text(array))
 
 
 def _cast_text(array: Any) -> Any:

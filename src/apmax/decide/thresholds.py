@@ -20,11 +20,18 @@ from apmax.metrics.quantiles import beta_cdf, beta_quantile
 from apmax.metrics.ranking import one_weighted_task
 
 _Array = NDArray[np.float64]
-_ERROR_SHARES = {"precision": 1 / 2, "cost": 1 / 4}
-"""Share of the error that a bound may use where the rows that it is computed from have chosen the threshold.
+_ERROR_SHARES = {
+    ("precision", "precision"): 1 / 2,
+    ("precision", "recall"): 1 / 2,
+    ("cost", "precision"): 1 / 6,
+    ("cost", "recall"): 1 / 16,
+    ("cost", "cost"): 1 / 3,
+}
+"""Share of the error that the bound of a quantity may use where a rule chose the threshold on the same rows.
 
-By simulation (benchmarks/decisions.py): such rows favour the threshold. A number of rows or of positives to be taken is
-fixed before they are seen, and needs no such share.
+By simulation (benchmarks/decisions.py): such rows favour the threshold, most of all where scores say nothing and all
+thresholds cost the same. A number of rows or of positives to be taken is fixed before they are seen, and needs no such
+share.
 """
 _SEQUENCE_GROWTH = 1.05
 _START_GROWTH = 4
@@ -130,8 +137,8 @@ def choose_threshold(
       with `budget` among those that take at most so many rows: the best k for a budget.
 
     Bounds are exact binomial (Clopper-Pearson) ones, of the cost those of both errors together; they hold for the
-    stated prevalence. Those of the rules "precision" and "cost" use a half and a quarter of the error, because the same
-    rows chose the threshold. docs/guide/decide.md shows how often bounds hold. With `guarantee` the bound itself is at
+    stated prevalence. Those of the rules "precision" and "cost" use a part of the error, because the same rows chose
+    the threshold. docs/guide/decide.md shows how often bounds hold. With `guarantee` the bound itself is at
     least the value asked for: of recall by the order statistics of the positives, of precision by binomial tests along
     the ranking with a joint error of 1 - confidence.
 
@@ -184,7 +191,14 @@ def choose_threshold(
     costs = _checked_costs(cost)
     limit = len(cuts.thresholds) - 1
     if budget is not None:
-        limit = cuts.at_most("budget", validation.whole("budget", budget, 1), size)
+        wanted = validation.whole("budget", budget, 1)
+        limit = cuts.at_most("budget", wanted, size)
+        least = cuts.share[limit] * size
+        if least > wanted * (1 + 1e-12):
+            raise ValueError(
+                f"budget: no threshold takes at most {wanted:,} of {size:,} rows, the best score alone takes "
+                f"{math.ceil(least - 1e-9):,}: raise the budget, or rank the rows and take the first {wanted:,}"
+            )
     return cuts.decision(cuts.least_cost(costs, limit), rule, costs, costs=costs)
 
 
@@ -222,14 +236,17 @@ def _count(scores: Any, labels: Any, sample_weight: Any, prevalence: float | Non
     if 0 in counts:
         raise ValueError(f"labels must have both classes, got {counts[0]:,} positive and {counts[1]:,} negative rows")
     own = (positives.total / (positives.total + negatives.total)).item()
+    # Not from the share, which rounds to 1 where all negatives together weigh too little.
+    odds = (positives.total / negatives.total).item()
     if prevalence is not None:
         own = validation.interval("prevalence", prevalence, 0, 1, closed="neither")
+        odds = own / (1 - own)
     keys = given.keys.unique(sorted=True)
     found, false = (
         (each.above(keys, ties=True) * (each.effective_size() / each.total)).cpu().numpy()
         for each in (positives, negatives)
     )
-    return _Cuts(-keys.double().cpu().numpy(), found, false, own, confidence, counts)
+    return _Cuts(-keys.double().cpu().numpy(), found, false, own, odds, confidence, counts)
 
 
 def _checked_costs(cost: Any) -> tuple[float, float]:
@@ -265,6 +282,7 @@ class _Cuts:
         found: _Array,
         false: _Array,
         prevalence: float,
+        odds: float,
         confidence: float,
         counts: tuple[int, int],
     ) -> None:
@@ -274,7 +292,7 @@ class _Cuts:
         self.recall, self.false_rate = found / self.positives, false / self.negatives
         self.share = prevalence * self.recall + (1 - prevalence) * self.false_rate
         # The odds of a positive above any threshold, relative to those in the sample.
-        self.odds_ratio = prevalence / (1 - prevalence) * self.negatives / self.positives
+        self.odds_ratio = odds * self.negatives / self.positives
         self.precision = found * self.odds_ratio / (found * self.odds_ratio + false)
 
     def estimated_precision(self, wanted: float) -> int:
@@ -366,23 +384,24 @@ class _Cuts:
         recall, false_rate = found / self.positives, false / self.negatives
         above_all = float(np.nextafter(self.thresholds[0], np.inf))
         chosen = above_all if none else float(self.thresholds[number])
-        error = self.error * _ERROR_SHARES.get(rule, 1.0)
-        low = beta_quantile(error, found, false + 1) if found else 0.0
+        errors = {each: self.error * _ERROR_SHARES.get((rule, each), 1.0) for each in ("precision", "recall", "cost")}
+        low = beta_quantile(errors["precision"], found, false + 1) if found else 0.0
         bound = low * self.odds_ratio / (low * self.odds_ratio + 1 - low)
         if guaranteed and rule == "precision" and isinstance(requested, float):
             bound = requested  # what the tests have shown
-        worst = 1.0 if false >= self.negatives else beta_quantile(1 - self.error / 2, false + 1, self.negatives - false)
         cost = None
         if costs is not None:
+            each = errors["cost"] / 2
+            worst = 1.0 if false >= self.negatives else beta_quantile(1 - each, false + 1, self.negatives - false)
             expected = float(self.mean_cost(costs, recall, false_rate))
-            cost = Bounded(expected, float(self.mean_cost(costs, self.recall_bound(found, self.error / 2), worst)))
+            cost = Bounded(expected, float(self.mean_cost(costs, self.recall_bound(found, each), worst)))
         return Decision(
             threshold=chosen if threshold is None else threshold,
             rule=rule,
             requested=requested,
             share=0.0 if none else float(self.share[number]),
             precision=Bounded(math.nan if none else float(self.precision[number]), math.nan if none else bound),
-            recall=Bounded(recall, self.recall_bound(found, error)),
+            recall=Bounded(recall, self.recall_bound(found, errors["recall"])),
             cost=cost,
             prevalence=self.prevalence,
             confidence=self.confidence,

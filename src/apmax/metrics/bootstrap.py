@@ -79,7 +79,9 @@ def resampled_average_precision(models: Sequence[Sample], resamples: int, seed: 
         misses.append(np.searchsorted(levels, keys[~positive]))
         sizes.append(levels.size)
     weight = None if models[0].weight is None else models[0].weight.cpu().numpy()
-    positives = Stratum(hits, sizes, None if weight is None else weight[positive])
+    # A power of two, which is exact: products of weights that are small beside the negatives' would be 0.
+    unit = 1.0 if weight is None else float(np.ldexp(0.5, np.frexp(weight[positive].max())[1]))
+    positives = Stratum(hits, sizes, None if weight is None else weight[positive] / unit)
     negatives = Stratum(misses, [size + 1 for size in sizes], None if weight is None else weight[~positive])
     generator = np.random.Generator(np.random.SFC64(seed))
     values: list[list[_Floats]] = [[] for _ in models]
@@ -88,15 +90,18 @@ def resampled_average_precision(models: Sequence[Sample], resamples: int, seed: 
         size = min(step, resamples - start)
         drawn = zip(values, positives.draw(generator, size), negatives.draw(generator, size), strict=True)
         for chunks, hit, miss in drawn:
-            chunks.append(_average_precision(hit, miss))
+            chunks.append(_average_precision(hit, miss, unit))
     return [np.concatenate(chunks) for chunks in values]
 
 
-def _average_precision(positives: _Floats, negatives: _Floats) -> _Floats:
-    """Return the average precision from numbers by cell, the best first, (resamples, L) and (resamples, L + 1)."""
+def _average_precision(positives: _Floats, negatives: _Floats, unit: float = 1.0) -> _Floats:
+    """Return the average precision from numbers by cell, the best first, (resamples, L) and (resamples, L + 1).
+
+    Positives are counted in units of `unit`.
+    """
     found = positives.cumsum(1)
-    taken = found + negatives[:, :-1].cumsum(1)
-    result: _Floats = (positives * found / np.where(taken > 0, taken, 1)).sum(1) / found[:, -1]
+    taken = found * unit + negatives[:, :-1].cumsum(1)
+    result: _Floats = (positives * (found * unit) / np.where(taken > 0, taken, 1)).sum(1) / found[:, -1]
     return result
 
 

@@ -129,6 +129,7 @@ def prepare_data(config: DataConfig, *, seed: int) -> PreparedData:
             divided = np.sort(np.concatenate([parts.train, parts.valid]))
             pool, every = rows.take(divided), row_groups(rows, data_type)
             groups = None if every is None else every[divided]
+        warnings += _molecules_on_both_sides(data_type, rows)
         warnings += _one_sided_targets(targets, {"training": train, "validation": valid, "test": test})
     encoder = data_type.fit_encoder(train.table, data_type.config.not_features)
     warnings += data_type.suspicions(encoder, train.table, train.labels)
@@ -232,6 +233,7 @@ def prepare_committee_rows(config: DataConfig, *, seed: int) -> CommitteeRows:
         ],
         warnings=[
             *files.warnings(),
+            *_molecules_on_both_sides(data_type, files.train),
             *_one_sided_targets(files.targets, {"test": test}),
             *data_type.suspicions(encoder, rows.table, rows.labels),
         ],
@@ -260,6 +262,25 @@ def _relative_weight(rows: LabelledRows) -> npt.NDArray[np.float32] | None:
         return None
     relative: npt.NDArray[np.float32] = (rows.sample_weight / rows.sample_weight.mean()).astype(np.float32)
     return relative
+
+
+def _molecules_on_both_sides(data_type: DataType[Any], rows: LabelledRows) -> list[str]:
+    """Return a warning where rows are divided one by one at random, and some have the molecule of another row."""
+    config = data_type.config
+    if config.time is not None or config.group is not None or config.split in config.groupings:
+        return []
+    found = data_type.identities(rows)
+    if found is None:
+        return []
+    _, molecule, counts = np.unique(found, return_inverse=True, return_counts=True)
+    repeated = int((counts[molecule] > 1).sum())
+    if not repeated:
+        return []
+    return [
+        f"{repeated:,} of {len(found):,} rows have the molecule of another row, and rows are held out one by one: of a "
+        "molecule on both sides the figures are better than on new ones (duplicates='join' makes one row of each, "
+        "split='scaffold' keeps them together)"
+    ]
 
 
 def _one_sided_targets(targets: Targets, parts: Mapping[str, LabelledRows | None]) -> list[str]:

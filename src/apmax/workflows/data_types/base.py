@@ -128,6 +128,8 @@ class DataType(ABC, Generic[Config]):
     config_class: ClassVar[type[DataConfig]]
     models: ClassVar[Mapping[str, Callable[..., nn.Module]]]
     """Built-in models by name; the first is the default."""
+    builder_argument: ClassVar[str | None] = "targets"
+    """Name of what a builder is called with, for messages; None where `build_model` has another way to call one."""
     reading_options: ClassVar[tuple[str, ...]] = ()
     """Fields of the configuration that may differ when a saved model reads another file."""
     learns_from_rows: ClassVar[bool] = True
@@ -340,12 +342,22 @@ class DataType(ABC, Generic[Config]):
             raise ValueError(f"{error}; or your own as package.module:callable") from None
 
     def check_options(self, name: str, options: Mapping[str, Any], builder: Callable[..., nn.Module]) -> None:
-        """Raise for options that a model does not have."""
-        parameters = list(inspect.signature(builder).parameters.values())[1:]
-        if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        """Raise for options that a model does not have, and for a builder that does not take what it is called with."""
+        signature = inspect.signature(builder)
+        parameters = list(signature.parameters.values())[1:]
+        if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+            for key in options:
+                check_known_key(key, [parameter.name for parameter in parameters], f"the options of model {name!r}")
+        if self.builder_argument is None:
             return
-        for key in options:
-            check_known_key(key, [parameter.name for parameter in parameters], f"the options of model {name!r}")
+        try:
+            signature.bind(None, **options)
+        except TypeError as error:
+            call = ", ".join([self.builder_argument, *(f"{key}={value!r}" for key, value in options.items())])
+            raise ValueError(
+                f"model: {name} is called with ({call}), and its parameters are {signature} ({error}): "
+                f"write it as build({', '.join([self.builder_argument, *options])})"
+            ) from None
 
     def with_fields(self, **fields: Any) -> Self:
         """Return the data type with other fields of its configuration."""

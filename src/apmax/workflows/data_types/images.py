@@ -234,6 +234,7 @@ class ImageType(DataType[ImageData]):
     title = "images: a folder per class, or a table of files"
     config_class = ImageData
     models: ClassVar[Mapping[str, Callable[..., nn.Module]]] = {name: _network(name) for name in IMAGE_MODELS}
+    builder_argument = None
     reading_options = ("path", "root", "ending")
     learns_from_rows = False
     has_pretrained = True

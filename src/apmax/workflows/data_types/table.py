@@ -58,6 +58,7 @@ class TableType(DataType[TableData]):
     title = "rows of numbers, categories and dates"
     config_class = TableData
     models = TABLE_MODELS
+    builder_argument = "sizes"
     threads = 1
 
     def complete(self, table: Any, source: RowSource) -> Self:
