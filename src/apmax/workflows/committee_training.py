@@ -36,7 +36,7 @@ from apmax.folders import FolderError, Manifest, write_atomic, write_manifest
 from apmax.train import Data, nan_to_none
 from apmax.train.display import format_duration
 from apmax.train.run_directory import data_fingerprint
-from apmax.validation import plural
+from apmax.validation import plural, setting_text
 from apmax.workflows.committee_progress import CommitteeProgress
 from apmax.workflows.contact_sheets import draw_contact_sheets
 from apmax.workflows.data_types import FrozenImageType, LabelledRows, RowReport, data_type_of
@@ -420,7 +420,8 @@ def _check_same_job(folder: Path, before: _Started, job: CommitteeJob, fingerpri
     ]
     for name, old, new in compared:
         if old != new:
-            raise ValueError(f"{name} was {old} in {folder} and is {new} now: resume with the same")
+            was, now = setting_text(old), setting_text(new)
+            raise ValueError(f"{name} was {was} in {folder} and is {now} now: resume with the same")
     earlier = before.fingerprint.split()
     # An earlier version may have stored fewer digests: which part differs is then not known.
     same_parts = len(earlier) == len(fingerprint)

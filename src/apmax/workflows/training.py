@@ -29,6 +29,7 @@ from apmax.folders import (
 from apmax.train import Ensemble, Result, fit
 from apmax.train.processes import check_processes, from_first, join_processes, process_count, shared_errors
 from apmax.train.run_directory import RunDirectory
+from apmax.validation import setting_text
 from apmax.workflows.committee_training import train_committee
 from apmax.workflows.contact_sheets import draw_contact_sheets
 from apmax.workflows.data_types import DataConfig, Encoder, RowReport, data_type_of
@@ -320,7 +321,8 @@ def _check_same_job(folder: Path, before: Job, job: Job) -> None:
     ]
     for name, old, new in compared:
         if old != new:
-            raise ValueError(f"{name} was {old} in {folder} and is {new} now: resume with the same")
+            was, now = setting_text(old), setting_text(new)
+            raise ValueError(f"{name} was {was} in {folder} and is {now} now: resume with the same")
 
 
 def _pretrained_weights(folder: Path, before: str | None, path: str | None) -> tuple[str | None, str | None]:
