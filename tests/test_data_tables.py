@@ -390,7 +390,21 @@ def test_the_index_of_a_frame_of_pandas_is_an_id(name):
     some = np.random.default_rng(0).choice(10_000, 50, replace=False)
     assert kind_of("price", pa.array(some)) == ("number", "")
     assert kind_of(name, pa.array(some)) == ("drop", "a different whole number in every row: an id?")
-    assert kind_of(name, pa.array(some % 10)) == ("number", "")
+    repeated = np.concatenate([np.arange(500), np.arange(500)])[np.random.default_rng(0).permutation(1000)]
+    assert kind_of("price", pa.array(repeated)) == ("number", "")
+    assert kind_of(name, pa.array(repeated)) == ("drop", "row numbers: the index of a data frame")
+
+
+def test_few_whole_numbers_without_a_name_are_a_feature_and_those_of_an_index_by_its_name_are_not():
+    some = pa.array(np.arange(50) % 10)
+    assert kind_of("", some) == kind_of("Unnamed: 0", some) == ("number", "")
+    assert kind_of("__index_level_1__", some)[0] == "drop"
+
+
+def test_a_declared_index_is_a_feature():
+    frame = {"__index_level_0__": [1, 2, 1, 2], "x": [0.5, 1.5, 0.2, 3.0]}
+    encoder = TableEncoder.fit(pa.table(frame), roles={"__index_level_0__": "number"})
+    assert [column.name for column in encoder.columns] == ["__index_level_0__", "x"]
 
 
 def test_a_whole_number_is_one_category_whatever_the_file_and_the_rows_beside_it():

@@ -362,6 +362,33 @@ def test_a_decision_on_a_folder_counts_the_weights_of_its_rows(tmp_path):
     assert choose_threshold(part.scores, part.labels, recall=0.5) != expected
 
 
+def test_evaluate_measures_the_stored_threshold_on_the_new_rows_that_count(tmp_path, capsys):
+    rows = [{**row, "w": number % 3} for number, row in enumerate(client_rows(300))]
+    data = {"train": write_csv(tmp_path / "a.csv", rows[:200]), "target": "bought", "weight": "w"}
+    folder, new = tmp_path / "run", write_csv(tmp_path / "b.csv", rows[200:])
+    train_job({"data": data, "committee": {"members": ["linear_ce"], "effort": "quick"}}, out=folder)
+    options = ("evaluate", folder, new, "--no-report")
+    run(*options)
+    assert "stored" not in capsys.readouterr().out
+    threshold = decide_folder(folder, recall=0.5).decision.threshold
+    weight = np.array([row["w"] for row in rows[200:]], float)
+    scores, labels = load_model(folder).score(str(new)), np.array([row["bought"] == "yes" for row in rows[200:]])
+    taken = scores >= threshold
+    precision, recall = (weight @ (taken & labels) / (weight @ group) for group in (taken, labels))
+    capsys.readouterr()
+    run(*options)
+    shown = capsys.readouterr().out
+    assert f"The decision that is stored: score >= {threshold:.6g} takes" in shown
+    assert f"precision {precision:.3f} (at least" in shown
+    assert f"recall {recall:.3f} (at least" in shown
+    run(*options, "--json")
+    decision = json.loads(capsys.readouterr().out)["decision"]
+    assert decision["positives"] == (labels & (weight > 0)).sum()
+    assert decision["recall"][0] == pytest.approx(recall)
+    run(*options, "--member", "linear_ce")
+    assert "stored" not in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_a_refused_decision_changes_nothing_and_a_changed_file_is_found(client_folder, tmp_path, capsys):
     copy_model(client_folder / "run", tmp_path / "run")

@@ -245,3 +245,13 @@ def test_positives_of_weight_zero_are_never_visited(num_pos):
     loss = APLoss(LABELS, sample_weight=weight, num_pos=num_pos)
     step(loss, [3, 5, 8, 0, 1])
     assert (loss.u[:, 1] > 0).tolist() == [True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [([1.0, 0, 1, 1], "2 training positives, this one 3;"), ([1.0, 1, 0, 0], "2 .* this one as many in other rows;")],
+)
+def test_a_state_of_other_positives_is_refused_with_what_differs(labels, message):
+    saved = APLoss(torch.tensor([1.0, 0, 1, 0])).state_dict()
+    with pytest.raises(RuntimeError, match=message):
+        APLoss(torch.tensor(labels)).load_state_dict(saved)

@@ -299,3 +299,28 @@ def test_timm_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(ModuleNotFoundError, match=r"^timm is not installed; .* pip install timm torchvision$"):
         build_image_model("timm:tiny")
+
+
+def test_shortcuts_of_few_channels_have_no_stride_which_is_computed_wrongly_on_a_cpu(monkeypatch):
+    called, convolve = [], F.conv2d
+
+    def record(x, weight, bias=None, stride=1, *options):
+        called.append((weight.shape[1], weight.shape[2], stride if isinstance(stride, int) else stride[0]))
+        return convolve(x, weight, bias, stride, *options)
+
+    monkeypatch.setattr(F, "conv2d", record)
+    resnet10(width=8, stem="small")(torch.rand(2, 3, 32, 32)).sum().backward()
+    strided = [(channels, size) for channels, size, stride in called if stride > 1]
+    assert strided == [(8, 3), (16, 3), (16, 1), (32, 3), (32, 1)]
+
+
+def test_gradients_of_a_narrow_network_are_those_of_an_independent_forward_pass():
+    torch.manual_seed(0)
+    narrow, images = resnet10(width=8, stem="small").double().eval(), torch.rand(5, 3, 17, 17, dtype=torch.float64)
+    state = {
+        name: value.clone().requires_grad_(value.is_floating_point()) for name, value in narrow.state_dict().items()
+    }
+    narrow(images).sum().backward()
+    plain_forward(state, images, (1, 1, 1, 1), "small").sum().backward()
+    for name, weight in narrow.named_parameters():
+        torch.testing.assert_close(weight.grad, state[name].grad)

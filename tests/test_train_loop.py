@@ -266,6 +266,20 @@ def test_an_infinite_loss_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_p
     assert all(value.isfinite().all() for value in state["model"].values())
 
 
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_a_model_with_another_number_of_scores_than_labels_have_columns_is_named(outputs):
+    x = torch.randn(40, 4)
+    labels = (torch.arange(80).reshape(40, 2) % 7 == 0).float()
+    data = Data(TensorDataset(x, labels), TensorDataset(x, labels))
+    shape = r"\(8,\)" if outputs == 1 else r"\(8, 3\)"
+    message = (
+        rf"^the model must return .* score for each column of the labels: got scores of shape {shape} for .*\(8, 2\)"
+    )
+    run = Run(stages=(Stage(epochs=1, sampler=Sampler(batch_size=8)),))
+    with pytest.raises(ValueError, match=message):
+        fit(nn.Linear(4, outputs), data, run)
+
+
 @pytest.mark.parametrize("every", [1, 2, 3, 16])
 def test_divergence_has_its_step_however_seldom_losses_are_checked(every, monkeypatch):
     monkeypatch.setitem(_CHECK_EVERY, "cpu", every)

@@ -239,6 +239,7 @@ def test_the_stored_plan_is_followed_and_other_settings_or_rows_are_refused(tmp_
     for changed, message in (
         (table(tmp_path, effort="standard"), "effort was quick in .* and is standard now"),
         (table(tmp_path, effort="quick", seed=1), "seed was 0"),
+        (table(tmp_path, effort="quick", members=[]), f"members was {', '.join(MEMBERS)} in .* and is not set now"),
         ({**table(tmp_path, effort="quick"), "data": {"train": other, "target": "bought"}}, "other rows"),
         ({"data": table(tmp_path)["data"], "model": {"name": "mlp"}}, "holds a committee"),
     ):

@@ -64,7 +64,7 @@ def test_a_committee_begins_with_a_file_of_weights(image_committee, tmp_path):
     moved = {**table, "model": {"pretrained": str(tmp_path / "moved.pth")}}
     again = train_job(moved, out=tmp_path / "r", resume=True)
     np.testing.assert_array_equal(again.model.score(images), result.model.score(images))
-    with pytest.raises(ValueError, match=r"pretrained was .* and is None now"):
+    with pytest.raises(ValueError, match=r"pretrained was .* and is not set now"):
         train_job({**digits_job(images), "committee": {"effort": "quick"}}, out=tmp_path / "r", resume=True)
     torch.save(resnet18(1000, width=64).state_dict(), tmp_path / "w.pth")
     with pytest.raises(ValueError, match=r"was of other weights \(pretrained='.*w.pth'\): their fingerprint differs"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -259,6 +259,19 @@ def first_line(error: Exception) -> str:
     ('no', 'ValueError')
     """
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def setting_text(value: object) -> str:
+    """Return a setting as messages show it: the names of a tuple, the pairs of a mapping, "not set" for none.
+
+    >>> setting_text(("gbdt", "forest")), setting_text({"zip": "drop"}), setting_text(()), setting_text(0.2)
+    ('gbdt, forest', 'zip=drop', 'not set', '0.2')
+    """
+    if value is None or value in ((), {}):
+        return "not set"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={each}" for name, each in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def plural(count: int, noun: str) -> str:

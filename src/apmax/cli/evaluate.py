@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +15,7 @@ import typer
 from apmax.cli import _options
 
 if TYPE_CHECKING:
+    from apmax.decide import Decision
     from apmax.workflows import ModelComparison, TargetEvaluations
 
 EXAMPLES = """[bold]Examples[/]
@@ -52,13 +56,16 @@ def evaluate_command(
 ) -> None:
     """Measure a model on labelled rows: AP, AUPRC, AUROC, BEDROC, enrichment, precision and recall at k.
 
-    All have 95 % intervals; "no skill" is the AP of a random ranking.
+    All have 95 % intervals; "no skill" is the AP of a random ranking. If `apmax decide` has stored a threshold, its
+    precision and recall on these rows follow.
 
     With --against two models are measured on the same rows, with the difference of their AP and its interval. That says
     more than the two separate intervals, because the difficulty of the rows cancels.
     """
     from apmax import workflows
     from apmax.cli import _console
+    from apmax.decide.folder import assess_decisions, read_decisions
+    from apmax.workflows.evaluation import evaluate_scored_rows
     from apmax.workflows.model_folder import open_other_model
 
     _options.allow_local_import(model, against_model)
@@ -67,17 +74,25 @@ def evaluate_command(
     options = {"smiles": smiles, "path": path, "root": root, "ending": ending}
     saved, source = workflows.load_model(directory, model=model).with_member(member).open(data, **options)
     result: TargetEvaluations | ModelComparison
+    chosen: dict[str, Decision] = {}
+    found: dict[str, Decision] = {}
     if against is None:
-        result, warnings = workflows.evaluate_source(saved, source)
+        scored, warnings = workflows.score_source(saved, source)
+        result, remarks = evaluate_scored_rows(saved, source, scored)
+        warnings = [*warnings, *remarks]
+        if saved.thresholds:
+            chosen = read_decisions(directory)
+            found = assess_decisions(chosen, saved.targets.names, scored)
     else:
         other = open_other_model(against, data, model=against_model, options=options)
         result, warnings = workflows.compare_models(saved, source, *other)
     _console.show_warnings([*workflows.ignored_files_warning(source), *warnings])
     if as_json:
-        sys.stdout.write(json.dumps(result.to_table(), indent=2) + "\n")
+        sys.stdout.write(json.dumps(_table(result, found), indent=2) + "\n")
         return
     if isinstance(result, workflows.TargetEvaluations):
         _show_evaluations(result)
+        _show_decisions(found, chosen, result)
     else:
         _show_comparison(result, _names_of([directory, Path(str(against))], member))
     if report:
@@ -95,6 +110,35 @@ def _show_evaluations(results: TargetEvaluations) -> None:
         if results.several:
             console.print(name)
         _console.show_table(_console.early_recognition_table(result), console)
+
+
+def _table(result: TargetEvaluations | ModelComparison, found: Mapping[str, Decision]) -> dict[str, Any]:
+    """Return the metrics as plain dicts, and what the stored decision means on the rows (of several targets each)."""
+    from apmax.train import nan_to_none
+
+    table = result.to_table()
+    for name, decision in found.items():
+        each = table["targets"].get(name) if "targets" in table else table
+        if each is not None:
+            each["decision"] = nan_to_none(asdict(decision))
+    return table
+
+
+def _show_decisions(found: Mapping[str, Decision], chosen: Mapping[str, Decision], results: TargetEvaluations) -> None:
+    """Show what the stored decisions mean on these rows, and what was expected of them."""
+    from apmax.cli import _console
+
+    console = _console.output()
+    for name, decision in found.items():
+        expected = chosen[name]
+        precision = expected.precision.estimate
+        was = "" if math.isnan(precision) else f"precision {precision:.3f}, "
+        console.print()
+        console.print(
+            f"{f'{name}: the' if results.several else 'The'} decision that is stored: {decision}; when it was chosen, "
+            f"{was}recall {expected.recall.estimate:.3f}.",
+            soft_wrap=True,
+        )
 
 
 def _names_of(folders: list[Path], member: str | None) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,25 @@ def read_decisions(folder: str | os.PathLike[str]) -> dict[str, Decision]:
         return {name: _parse(entry) for name, entry in entries.items()}
     except (LookupError, TypeError, AttributeError, json.JSONDecodeError):
         raise FolderError(f"{Path(folder) / DECISION_FILE} was not written by apmax: it cannot be read") from None
+
+
+def assess_decisions(decisions: Mapping[str, Decision], names: Sequence[str], part: ScoredRows) -> dict[str, Decision]:
+    """Return what decisions mean on other labelled rows, at the prevalence of these; rows of weight 0 do not count.
+
+    Args:
+        decisions: By target.
+        names: The targets of the scored rows.
+        part: The scored rows.
+
+    Returns:
+        By target; without those of which the rows have no positive or no negative.
+    """
+    counted = part.sample_weight > 0
+    part = replace(
+        part, scores=part.scores[counted], labels=part.labels[counted], sample_weight=part.sample_weight[counted]
+    )
+    assessed = {name: _assess_on(part, names.index(name), decision, None) for name, decision in decisions.items()}
+    return {name: decision for name, decision in assessed.items() if decision is not None}
 
 
 def _render(decisions: Mapping[str, Decision]) -> bytes:

@@ -108,9 +108,10 @@ class Memory(nn.Module):
         if u is None or rows is None:
             missing_keys.extend(key for key in known if key not in state_dict)
         elif rows.shape != self.rows.shape or not torch.equal(rows.to(self.rows.device), self.rows):
+            saved, here = rows.numel(), self.rows.numel()
+            differ = f"this one {here}" if saved != here else "this one as many in other rows"
             error_msgs.append(
-                f"{prefix}rows: the saved loss has {rows.numel()} training positives, this one "
-                f"{self.rows.numel()} or others; build it from the same labels"
+                f"{prefix}rows: the saved loss has {saved} training positives, {differ}; build it from the same labels"
             )
         else:
             self.u.copy_(u)

@@ -257,11 +257,17 @@ def _train_step(run_state: RunState, state: StageState, gradient: GradientState,
 
     Raises:
         DivergedError: The scores or the loss are not finite.
+        ValueError: The scores have another shape than the labels.
     """
     gradient.stepper.zero_grad()
-    scores = forward_scores(gradient.module, inputs)
+    scores, labels = forward_scores(gradient.module, inputs), run_state.device_labels[rows]
+    if scores.shape != labels.shape:
+        raise ValueError(
+            f"the model must return a row of scores for each example, with a score for each column of the labels: got "
+            f"scores of shape {tuple(scores.shape)} for labels of shape {tuple(labels.shape)}"
+        )
     try:
-        value = gradient.criterion(scores, run_state.device_labels[rows], rows)
+        value = gradient.criterion(scores, labels, rows)
     except (ValueError, RuntimeError) as error:
         if bool(scores.detach().isfinite().all()):
             raise

@@ -200,6 +200,18 @@ def evaluate_source(model: SavedModel, source: RowSource) -> tuple[TargetEvaluat
         ValueError: A target column is missing, there are no rows, or none is positive.
     """
     scored, warnings = score_source(model, source)
+    results, remarks = evaluate_scored_rows(model, source, scored)
+    return results, [*warnings, *remarks]
+
+
+def evaluate_scored_rows(
+    model: SavedModel, source: RowSource, scored: ScoredRows
+) -> tuple[TargetEvaluations, list[str]]:
+    """Return the evaluation of rows that `score_source` has scored, and warnings about their labels and weights.
+
+    Raises:
+        ValueError: None of the rows is positive.
+    """
     names = model.targets.names
     if len(names) == 1 and not (scored.labels[scored.sample_weight > 0] == 1).any():
         target = model.targets.each[0]
@@ -208,7 +220,7 @@ def evaluate_source(model: SavedModel, source: RowSource) -> tuple[TargetEvaluat
             f"{source.path} has no row whose {target.name!r} is {target.positive!r}{counted}: AP is undefined"
         )
     results = evaluate_targets(scored.scores, scored.labels, names, unequal_weights(scored.sample_weight))
-    return results, [*warnings, *without_weight(scored), *_undefined(names, results)]
+    return results, [*without_weight(scored), *_undefined(names, results)]
 
 
 @dataclass(frozen=True)

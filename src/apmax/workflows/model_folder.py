@@ -40,6 +40,7 @@ from apmax.committee import Member, read_committee
 from apmax.data import RowSource, Targets
 from apmax.folders import STUDY_FILE, FolderError, Manifest, read_manifest, write_atomic, write_json, write_manifest
 from apmax.train import Ensemble, PlattCurve
+from apmax.validation import setting_text
 from apmax.workflows.data_types import DATA_TYPES, DataType, Encoder, FrozenImageType, ImageData, data_type_of
 from apmax.workflows.data_types.images import ImageEncoder
 from apmax.workflows.job import CommitteeJob, Job, job_from_toml, write_job
@@ -136,7 +137,8 @@ def check_unchanged(folder: Path, settings: Iterable[tuple[str, Any, Any]]) -> N
     """Raise `ValueError` for the first setting, (name, value in the folder's training, value now), that differs."""
     for name, old, new in settings:
         if old != new:
-            raise ValueError(f"{name} was {old} in {folder} and is {new} now: resume with the same")
+            was, now = setting_text(old), setting_text(new)
+            raise ValueError(f"{name} was {was} in {folder} and is {now} now: resume with the same")
 
 
 def weight_files(job: Job) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,17 +16,20 @@ pa, pc = extras.load("pyarrow", "tables"), extras.load("pyarrow.compute", "table
 
 DROP = "drop"
 ALL_MISSING, ALL_EQUAL = "no value at all", "the same in every row"
+FRAME_INDEX = "row numbers: the index of a data frame"
 ROLES = (*KINDS, DROP)
-ID_NAMES = ("id", "index", "key", "uuid", "guid", "rowid", "row", "", "unnamed: 0", "__index_level_0__")
-"""Names of ids; the last three are those of the index of a data frame of pandas, written to a csv or parquet file."""
+ID_NAMES = ("id", "index", "key", "uuid", "guid", "rowid", "row")
+_FRAME_INDEX = re.compile(r"(unnamed: 0(\.\d+)*|__index_level_\d+__)?", re.IGNORECASE)
+"""The names of the index of a data frame of pandas without a name, written to a csv or parquet file."""
 
 
 def kind_of(name: str, column: Any) -> tuple[str, str]:
     """Return the kind of a column and an empty reason, or `DROP` and why it is left out.
 
     A column is a number if all values read as numbers, a date if one date format reads them all, else a category. Left
-    out are columns of one value (or none), text that is different in most rows (an id, a name, free text), and whole
-    numbers that differ in every row and count the rows or are named like an id.
+    out are columns of one value (or none), text that is different in most rows (an id, a name, free text), whole
+    numbers that differ in every row and count the rows or are named like an id, and those that are the index of a data
+    frame of pandas by their name, even where numbers repeat, as in frames that were joined.
 
     >>> import pyarrow as pa
     >>> kind_of("age", pa.array(["31", "", "58"])), kind_of("name", pa.array(["ann", "bob", "eve", "joe"]))
@@ -100,10 +104,14 @@ def _number(name: str, values: parsing.Numbers) -> tuple[str, str]:
     if reason := _lack_of_numbers(values):
         return DROP, reason
     known = values[~np.isnan(values)]
-    whole = bool((known == np.round(known)).all())
-    different = known.size == values.size > 2 and len(np.unique(known)) == values.size
-    if whole and different and (_counts_rows(known) or _named_like_an_id(name)):
+    if not (known == np.round(known)).all():
+        return "number", ""
+    count = len(np.unique(known))
+    if count == values.size > 2 and (_counts_rows(known) or _named_like_an_id(name)):
         return DROP, "a different whole number in every row: an id?"
+    # A column without a name may be something else, but seldom where it has so many different whole numbers.
+    if _FRAME_INDEX.fullmatch(name) and (count > MANY or name.startswith("__index_level")):
+        return DROP, FRAME_INDEX
     return "number", ""
 
 
@@ -115,7 +123,8 @@ def _counts_rows(values: parsing.Numbers) -> bool:
 
 def _named_like_an_id(name: str) -> bool:
     lower = name.lower()
-    return lower in ID_NAMES or lower.endswith(("_id", " id", "-id", "_key", "_no", "_nr")) or name.endswith("Id")
+    by_ending = lower.endswith(("_id", " id", "-id", "_key", "_no", "_nr")) or name.endswith("Id")
+    return by_ending or lower in ID_NAMES or _FRAME_INDEX.fullmatch(name) is not None
 
 
 def _almost(text: Any, known: int, unreadable: int) -> str:
