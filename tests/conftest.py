@@ -1,6 +1,12 @@
 """Set-up shared by all tests."""
 
+# ruff: noqa: E402
 import os
+
+# Tests work on tiny arrays, where a second thread of OpenBLAS or OpenMP costs more than it brings; read when the
+# libraries are imported, and by the processes that tests start.
+for _library in ("OMP", "OPENBLAS"):
+    os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 
 import pytest
 import torch
@@ -10,7 +16,9 @@ from commands import SHORT, SHORT_IMAGES, SHORT_MOLECULES, run
 from small_files import client_rows, write_csv, write_images, write_molecules
 from small_image_committees import digits_job, shorten_training, write_digits
 
-# Tests work on tiny tensors, where a second thread costs more than it brings.
+# Programs that tests start in processes of their own: the collection of doctests would import them.
+collect_ignore = ["lightning_script.py", "training_script.py"]
+
 torch.set_num_threads(1)
 
 # Local runs try new examples every time; CI must not fail by chance.
