@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -298,22 +299,28 @@ class TestContinuing:
             assert again.calibration == whole.calibration
             assert np.array_equal(again.blend.weights, whole.blend.weights)
 
-    @pytest.mark.parametrize("count", [200, 201])
-    @pytest.mark.parametrize("exchanged", ["folds", "members", "folders"])
-    def test_files_that_were_exchanged_are_fitted_again(self, exchanged, count, tmp_path):
-        X, y = shifted_table(rows=count)
-        members = find_members(["linear", "linear_ce"])
-        folders = [tmp_path / "a", tmp_path / "b"]
-        labels = (y, np.roll(y, 1))
-        committees = [
+    @pytest.fixture(scope="class", params=[200, 201])
+    def two_fits(self, request, tmp_path_factory):
+        """Rows of an even or odd number, a folder of fits of them and of other labels, and the first committee."""
+        X, y = shifted_table(rows=request.param)
+        members, folder = find_members(["linear", "linear_ce"]), tmp_path_factory.mktemp("two")
+        first, _ = (
             fit_committee(
                 training_rows(X, own),
                 members,
                 folds=2,
-                on_result=lambda r, f=f: save_result(f, r, members[r.task.name]),
+                on_result=lambda r, f=f: save_result(folder / f, r, members[r.task.name]),
             )
-            for f, own in zip(folders, labels, strict=True)
-        ]
+            for f, own in (("a", y), ("b", np.roll(y, 1)))
+        )
+        return X, y, folder, first
+
+    @pytest.mark.parametrize("exchanged", ["folds", "members", "folders"])
+    def test_files_that_were_exchanged_are_fitted_again(self, exchanged, two_fits, tmp_path):
+        X, y, both, committee = two_fits
+        shutil.copytree(both, tmp_path, dirs_exist_ok=True)
+        members = find_members(["linear", "linear_ce"])
+        folders = [tmp_path / "a", tmp_path / "b"]
         first = folders[0] / "members/linear/fold-0"
         other = {
             "folds": folders[0] / "members/linear/fold-1",
@@ -334,7 +341,7 @@ class TestContinuing:
             on_result=fitted.append,
         )
         assert len(fitted) == (1 if exchanged == "folders" else 2)
-        assert np.array_equal(again.score(X), committees[0].score(X))
+        assert np.array_equal(again.score(X), committee.score(X))
 
     def test_results_of_other_rows_are_fitted_again(self, tmp_path):
         X, y = shifted_table()
@@ -395,8 +402,6 @@ class TestBestEffort:
         assert np.array_equal(loaded.score(X), scores)
 
     def test_a_malicious_part_executes_nothing(self, best, tmp_path):
-        import shutil
-
         from apmax.folders import read_manifest, write_manifest
 
         copy = tmp_path / "copy"
