@@ -114,6 +114,7 @@ def test_a_batch_above_the_crossover_is_one_graph_too():
     assert_same(*found)
 
 
+@pytest.mark.slow
 @CASES
 def test_without_num_pos_a_compiled_loss_gives_the_same_numbers(options):
     loss = APLoss(LABELS, **options)
