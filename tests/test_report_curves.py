@@ -20,7 +20,7 @@ def ranking(seed=0, count=20_000, ties=False, share=0.05):
     generator = np.random.default_rng(seed)
     labels = (generator.random(count) < share).astype(float)
     scores = generator.normal(size=count) + 1.2 * labels
-    return (np.round(scores, 1) if ties else scores), labels
+    return (np.round(scores, 2) if ties else scores), labels
 
 
 def counts(scores, labels, threshold):
@@ -84,6 +84,7 @@ def test_weights_count_as_equal_rows():
     assert weighted.ap.estimate == pytest.approx(plain.ap.estimate)
     assert weighted.no_skill == pytest.approx(plain.no_skill)
     assert weighted.histogram.positives == pytest.approx(plain.histogram.positives)
+    assert weighted.histogram.negatives == pytest.approx(plain.histogram.negatives)
     assert (weighted.rows, plain.rows) == (200, weight.sum())
 
 
