@@ -190,16 +190,21 @@ def test_headline_says_what_the_interval_allows():
     assert "below that of a random ranking" in headline(score_part("test", np.arange(600.0), labels))
 
 
-def test_subgroups_are_ranked_by_themselves():
+@pytest.mark.parametrize("weighted", [False, True])
+def test_subgroups_are_ranked_by_themselves(weighted):
     scores, labels = ranking(count=600, share=0.2)
     city = np.random.default_rng(2).choice(["oslo", "rome", None], 600, p=[0.5, 0.3, 0.2])
-    table = subgroup_table("city", list(city), "test", scores, labels)
+    weight = np.random.default_rng(3).exponential(size=600) if weighted else np.ones(600)
+    table = subgroup_table("city", list(city), "test", scores, labels, sample_weight=weight if weighted else None)
     assert [each.value for each in table.each] == ["oslo", "rome", "(missing)"]
+    top = np.argsort(-scores)[: int(labels.sum())]
     for each in table.each:
         own = np.array([("(missing)" if name is None else name) == each.value for name in city])
-        assert each.ap.estimate == pytest.approx(average_precision(scores[own], labels[own]).item())
+        ap = average_precision(scores[own], labels[own], sample_weight=weight[own]).item()
+        assert each.ap.estimate == pytest.approx(ap)
+        assert each.no_skill == pytest.approx(np.average(labels[own], weights=weight[own]))
         assert (each.rows, each.positives) == (own.sum(), labels[own].sum())
-    assert sum(each.share_of_top for each in table.each) == pytest.approx(1)
+        assert each.share_of_top == pytest.approx(own[top].mean())
 
 
 def test_subgroups_of_many_numbers_are_quarters():
