@@ -273,6 +273,23 @@ class TestProgress:
         assert [(state.finished, state.total) for state in states] == [(3, 4), (4, 4)]
 
 
+@pytest.fixture(scope="module", params=[200, 201])
+def two_fits(request, tmp_path_factory):
+    """Rows of an even or odd number, a folder of fits of them and of other labels, and the first committee."""
+    X, y = shifted_table(rows=request.param)
+    members, folder = find_members(["linear", "linear_ce"]), tmp_path_factory.mktemp("two")
+    first, _ = (
+        fit_committee(
+            training_rows(X, own),
+            members,
+            folds=2,
+            on_result=lambda r, f=f: save_result(folder / f, r, members[r.task.name]),
+        )
+        for f, own in (("a", y), ("b", np.roll(y, 1)))
+    )
+    return X, y, folder, first
+
+
 class TestContinuing:
     @pytest.mark.parametrize("kind", ["folds", pytest.param("times", marks=pytest.mark.slow), "one split"])
     def test_a_fit_continues_from_any_state_to_the_same_bits(self, kind, tmp_path):
@@ -298,22 +315,6 @@ class TestContinuing:
             assert np.array_equal(again.score(X), whole.score(X))
             assert again.calibration == whole.calibration
             assert np.array_equal(again.blend.weights, whole.blend.weights)
-
-    @pytest.fixture(scope="class", params=[200, 201])
-    def two_fits(self, request, tmp_path_factory):
-        """Rows of an even or odd number, a folder of fits of them and of other labels, and the first committee."""
-        X, y = shifted_table(rows=request.param)
-        members, folder = find_members(["linear", "linear_ce"]), tmp_path_factory.mktemp("two")
-        first, _ = (
-            fit_committee(
-                training_rows(X, own),
-                members,
-                folds=2,
-                on_result=lambda r, f=f: save_result(folder / f, r, members[r.task.name]),
-            )
-            for f, own in (("a", y), ("b", np.roll(y, 1)))
-        )
-        return X, y, folder, first
 
     @pytest.mark.parametrize("exchanged", ["folds", "members", "folders"])
     def test_files_that_were_exchanged_are_fitted_again(self, exchanged, two_fits, tmp_path):
@@ -479,6 +480,19 @@ def test_constant_scores_of_a_fold_are_not_blown_up():
     fitted = fit_committee(training_rows(X, y), {"own": member}, folds=3)
     assert np.abs(fitted.score(X)).max() < 10
     assert average_precision(fitted.score(X), y) > 0.8
+
+
+def test_members_are_aligned_by_the_weighted_moments_of_held_out_rows():
+    X, y = shifted_table(rows=60, positives=20)
+    weight = np.random.default_rng(1).exponential(size=60)
+    rows = TrainingRows(ArrayFeatures(X), y, weight)
+    split = make_folds(rows, 3, seed=0)
+    fitted = fit_committee(rows, {"own": Member(lambda _: FirstColumn(False), None, "", Cost(0, 0, 0))}, folds=split)
+    for (_, held_out), fold in zip(split, fitted.folds, strict=True):
+        scores = fold.features.matrix(X[held_out])[:, 0]
+        mean = np.average(scores, weights=weight[held_out])
+        deviation = np.average((scores - mean) ** 2, weights=weight[held_out]) ** 0.5
+        assert (fold.location["own"], fold.scale["own"]) == pytest.approx((mean, deviation), rel=1e-6)
 
 
 def test_a_member_of_rounding_errors_has_no_weight():
