@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("lightgbm")
 
-from apmax.blend import BASE_BLEND
+from apmax.blend import BASE_BLEND, fit_blend
 from apmax.committee import (
     ArrayFeatures,
     FitProgress,
@@ -39,8 +39,9 @@ from apmax.committee.table_members import LinearMember
 from apmax.committee.tasks import FINAL, FoldRows
 from apmax.data.archives import npz_content
 from apmax.folders import FolderError
-from apmax.metrics import average_precision
+from apmax.metrics import average_precision, paired_difference
 from apmax.models.tables import build_table_model
+from apmax.train import fit_platt
 from small_committees import FAST, shifted_table, training_rows
 
 
@@ -493,6 +494,46 @@ def test_members_are_aligned_by_the_weighted_moments_of_held_out_rows():
         mean = np.average(scores, weights=weight[held_out])
         deviation = np.average((scores - mean) ** 2, weights=weight[held_out]) ** 0.5
         assert (fold.location["own"], fold.scale["own"]) == pytest.approx((mean, deviation), rel=1e-6)
+
+
+class Column:
+    """A fitted member that scores by one column."""
+
+    rounds = ()
+
+    def __init__(self, number):
+        self.number = number
+
+    def score(self, matrix):
+        return matrix[:, self.number].astype(float)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_blend_calibration_and_leaderboard_are_of_the_weighted_rows(grouped):
+    X, y = shifted_table(positives=50)
+    X[:, 1] += 1.5 * y
+    weight = np.random.default_rng(1).exponential(size=200) * np.where(y == 1, 4, 1)
+    groups = np.arange(200) // 4 if grouped else None
+    members = {
+        name: Member(lambda _, number=number: Column(number), None, "", Cost(0, 0, 0))
+        for number, name in enumerate(("linear", "linear_ce"))
+    }
+    found = fit_committee(TrainingRows(ArrayFeatures(X), y, weight, groups=groups), members, folds=3)
+    scores = found.cross_fitted
+    blend = fit_blend(scores, y, sample_weight=weight, groups=groups)
+    assert (found.blend.weights.tolist(), found.blend.ap) == (blend.weights.tolist(), blend.ap)
+    assert fit_blend(scores, y, groups=groups).ap != blend.ap, "weights make no difference"
+    if grouped:
+        assert fit_blend(scores, y, sample_weight=weight).ap != blend.ap, "groups make no difference"
+    blended = blend.score(scores)
+    assert tuple(found.calibration) == pytest.approx(tuple(fit_platt(blended, y, weight)))
+    board = found.leaderboard
+    assert board.blend.ap.estimate == pytest.approx(average_precision(blended, y, sample_weight=weight).item())
+    for row in board.rows:
+        own = scores[:, list(members).index(row.name)]
+        assert row.ap.estimate == pytest.approx(average_precision(own, y, sample_weight=weight).item())
+    (verdict,) = board.verdicts
+    assert verdict.difference == paired_difference(scores[:, 0], scores[:, 1], y, sample_weight=weight)
 
 
 def test_a_member_of_rounding_errors_has_no_weight():
