@@ -61,6 +61,15 @@ def test_count_at_round_numbers_is_exact(ties, k):
     assert found / k == pytest.approx(precision_at_k(scores, labels, k=k).item(), abs=1e-12)
 
 
+def test_counts_at_all_round_numbers_are_those_of_the_whole_curve():
+    scores, labels = ranking(ties=True)
+    thin, whole = (threshold_curve(scores, labels, columns=columns) for columns in (COLUMNS, len(scores)))
+    assert len(thin.threshold) < len(whole.threshold)
+    numbers = [k for k in range(1, 20_001) if len(str(k).rstrip("0")) <= 3]
+    counts = [np.interp(numbers, [0, *curve.flagged], [0, *curve.found]) for curve in (thin, whole)]
+    np.testing.assert_allclose(*counts, atol=1e-9)
+
+
 @given(st.floats(0.001, 0.999), st.floats(0.01, 100), st.integers(0, 3), st.booleans())
 def test_least_cost_survives_thinning(prevalence, cost_missed, seed, ties):
     scores, labels = ranking(seed, count=3000, ties=ties)
