@@ -1,17 +1,19 @@
-"""Set-up shared by all tests."""
+"""Set-up shared by all tests; fixtures import what they use, so that the process that hands out tests does not."""
 
 import os
 
 import pytest
-import torch
 from hypothesis import settings
 
 from commands import SHORT, SHORT_IMAGES, SHORT_MOLECULES, run
-from small_files import client_rows, write_csv, write_images, write_molecules
-from small_image_committees import digits_job, shorten_training, write_digits
 
-# Tests work on tiny tensors, where a second thread costs more than it brings.
-torch.set_num_threads(1)
+# Tests work on tiny arrays, where a second thread of OpenBLAS or OpenMP costs more than it brings. Libraries read this
+# when they are imported, and so do the processes that tests start.
+for _library in ("OMP", "OPENBLAS"):
+    os.environ[f"{_library}_NUM_THREADS"] = "1"
+
+# Programs that tests start in processes of their own: the collection of doctests would import them.
+collect_ignore = ["lightning_script.py", "training_script.py"]
 
 # Local runs try new examples every time; CI must not fail by chance.
 settings.register_profile("ci", derandomize=True)
@@ -22,6 +24,8 @@ if os.environ.get("CI"):
 @pytest.fixture(scope="session")
 def client_folder(tmp_path_factory):
     """Two csv files of clients, and a model in `run`."""
+    from small_files import client_rows, write_csv
+
     folder = tmp_path_factory.mktemp("clients")
     write_csv(folder / "train.csv", client_rows())
     write_csv(folder / "test.csv", client_rows(200, seed=1))
@@ -41,6 +45,8 @@ def data_cache(tmp_path_factory):
 @pytest.fixture(scope="session")
 def molecule_folder(tmp_path_factory, data_cache):
     """Files of molecules, and models of one target in `one` and of two targets in `two`."""
+    from small_files import write_molecules
+
     folder = tmp_path_factory.mktemp("molecules")
     write_molecules(folder)
     data = [folder / "train.csv", "--smiles", "smiles", *SHORT_MOLECULES, "--quiet"]
@@ -52,6 +58,8 @@ def molecule_folder(tmp_path_factory, data_cache):
 @pytest.fixture(scope="session")
 def image_folder(tmp_path_factory, data_cache):
     """Images, a table of them, and models of one target in `one` and of two targets in `two`."""
+    from small_files import write_images
+
     folder = tmp_path_factory.mktemp("images")
     write_images(folder)
     short = [*SHORT_IMAGES, "--quiet"]
@@ -66,6 +74,8 @@ def image_folder(tmp_path_factory, data_cache):
 @pytest.fixture
 def short_image_training(monkeypatch):
     """Committees of images train for a few steps."""
+    from small_image_committees import shorten_training
+
     shorten_training(monkeypatch)
 
 
@@ -74,6 +84,7 @@ def image_committee(tmp_path_factory):
     """A folder of images, and the committee that was trained on it; the cache of both is beside the images."""
     pytest.importorskip("PIL")
     from apmax.workflows import train_job
+    from small_image_committees import digits_job, shorten_training, write_digits
 
     folder = tmp_path_factory.mktemp("committee")
     with pytest.MonkeyPatch.context() as patch:

@@ -362,10 +362,10 @@ def test_mistake_is_one_line_and_leaves_nothing(image_folder, tmp_path, monkeypa
         "EMPTY": "empty",
     }
     places |= {"W34": "w34.pth", "JUNK": "junk.pth", "HOLLOW": "hollow"}
-    (image_folder / "empty").mkdir(exist_ok=True)
-    (image_folder / "hollow" / "malignant").mkdir(parents=True, exist_ok=True)
-    shutil.copytree(image_folder / "images" / "benign", image_folder / "hollow" / "benign", dirs_exist_ok=True)
     if not (image_folder / "w34.pth").exists():
+        (image_folder / "empty").mkdir()
+        (image_folder / "hollow" / "malignant").mkdir(parents=True)
+        shutil.copytree(image_folder / "images" / "benign", image_folder / "hollow" / "benign")
         torch.save(resnet34(width=64).state_dict(), image_folder / "w34.pth")
         (image_folder / "junk.pth").write_bytes(b"junk")
     (tmp_path / "here").mkdir()

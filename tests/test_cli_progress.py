@@ -22,6 +22,9 @@ def clients(tmp_path_factory):
     return write_csv(tmp_path_factory.mktemp("clients") / "train.csv", client_rows(200))
 
 
+FEW = [*LONG, "--set", "stages.0.epochs=3", "--epochs", 2]
+
+
 def epoch_lines(text):
     return re.findall(r"(?:ce|ap \+ ce) \d+  loss", text)
 
@@ -44,7 +47,7 @@ def test_verbose_shows_a_line_per_epoch(clients, tmp_path, capsys):
 
 
 def test_quiet_shows_no_epoch(clients, tmp_path, capsys):
-    assert run("train", clients, "--target", "bought", *LONG, "--quiet", "--out", tmp_path / "r") == 0
+    assert run("train", clients, "--target", "bought", *FEW, "--quiet", "--out", tmp_path / "r") == 0
     assert epoch_lines(capsys.readouterr().out) == []
 
 
@@ -133,9 +136,14 @@ def test_verbose_on_a_terminal_keeps_a_line_per_epoch_above_the_display(clients,
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (("train", "a.csv", "--target", "bought", "--out", "r"), 1, "the same command with --resume continues"),
+        pytest.param(
+            ("train", "a.csv", "--target", "bought", "--out", "r"),
+            1,
+            "the same command with --resume continues",
+            marks=pytest.mark.slow,
+        ),
         (("train", "--help"), 0, ""),
-        (("methods",), 0, ""),
+        pytest.param(("methods",), 0, "", marks=pytest.mark.slow),
     ],
 )
 def test_a_training_whose_output_is_no_longer_read_says_so(clients, tmp_path, words, code, message):

@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("lightgbm")
 
-from apmax.blend import BASE_BLEND
+from apmax.blend import BASE_BLEND, fit_blend
 from apmax.committee import (
     ArrayFeatures,
     FitProgress,
@@ -38,8 +39,9 @@ from apmax.committee.table_members import LinearMember
 from apmax.committee.tasks import FINAL, FoldRows
 from apmax.data.archives import npz_content
 from apmax.folders import FolderError
-from apmax.metrics import average_precision
+from apmax.metrics import average_precision, paired_difference
 from apmax.models.tables import build_table_model
+from apmax.train import fit_platt
 from small_committees import FAST, shifted_table, training_rows
 
 
@@ -272,6 +274,23 @@ class TestProgress:
         assert [(state.finished, state.total) for state in states] == [(3, 4), (4, 4)]
 
 
+@pytest.fixture(scope="module", params=[200, 201])
+def two_fits(request, tmp_path_factory):
+    """Rows of an even or odd number, a folder of fits of them and of other labels, and the first committee."""
+    X, y = shifted_table(rows=request.param)
+    members, folder = find_members(["linear", "linear_ce"]), tmp_path_factory.mktemp("two")
+    first, _ = (
+        fit_committee(
+            training_rows(X, own),
+            members,
+            folds=2,
+            on_result=lambda r, f=f: save_result(folder / f, r, members[r.task.name]),
+        )
+        for f, own in (("a", y), ("b", np.roll(y, 1)))
+    )
+    return X, y, folder, first
+
+
 class TestContinuing:
     @pytest.mark.parametrize("kind", ["folds", pytest.param("times", marks=pytest.mark.slow), "one split"])
     def test_a_fit_continues_from_any_state_to_the_same_bits(self, kind, tmp_path):
@@ -298,22 +317,12 @@ class TestContinuing:
             assert again.calibration == whole.calibration
             assert np.array_equal(again.blend.weights, whole.blend.weights)
 
-    @pytest.mark.parametrize("count", [200, 201])
     @pytest.mark.parametrize("exchanged", ["folds", "members", "folders"])
-    def test_files_that_were_exchanged_are_fitted_again(self, exchanged, count, tmp_path):
-        X, y = shifted_table(rows=count)
+    def test_files_that_were_exchanged_are_fitted_again(self, exchanged, two_fits, tmp_path):
+        X, y, both, committee = two_fits
+        shutil.copytree(both, tmp_path, dirs_exist_ok=True)
         members = find_members(["linear", "linear_ce"])
         folders = [tmp_path / "a", tmp_path / "b"]
-        labels = (y, np.roll(y, 1))
-        committees = [
-            fit_committee(
-                training_rows(X, own),
-                members,
-                folds=2,
-                on_result=lambda r, f=f: save_result(f, r, members[r.task.name]),
-            )
-            for f, own in zip(folders, labels, strict=True)
-        ]
         first = folders[0] / "members/linear/fold-0"
         other = {
             "folds": folders[0] / "members/linear/fold-1",
@@ -334,7 +343,7 @@ class TestContinuing:
             on_result=fitted.append,
         )
         assert len(fitted) == (1 if exchanged == "folders" else 2)
-        assert np.array_equal(again.score(X), committees[0].score(X))
+        assert np.array_equal(again.score(X), committee.score(X))
 
     def test_results_of_other_rows_are_fitted_again(self, tmp_path):
         X, y = shifted_table()
@@ -395,8 +404,6 @@ class TestBestEffort:
         assert np.array_equal(loaded.score(X), scores)
 
     def test_a_malicious_part_executes_nothing(self, best, tmp_path):
-        import shutil
-
         from apmax.folders import read_manifest, write_manifest
 
         copy = tmp_path / "copy"
@@ -474,6 +481,59 @@ def test_constant_scores_of_a_fold_are_not_blown_up():
     fitted = fit_committee(training_rows(X, y), {"own": member}, folds=3)
     assert np.abs(fitted.score(X)).max() < 10
     assert average_precision(fitted.score(X), y) > 0.8
+
+
+def test_members_are_aligned_by_the_weighted_moments_of_held_out_rows():
+    X, y = shifted_table(rows=60, positives=20)
+    weight = np.random.default_rng(1).exponential(size=60)
+    rows = TrainingRows(ArrayFeatures(X), y, weight)
+    split = make_folds(rows, 3, seed=0)
+    fitted = fit_committee(rows, {"own": Member(lambda _: FirstColumn(False), None, "", Cost(0, 0, 0))}, folds=split)
+    for (_, held_out), fold in zip(split, fitted.folds, strict=True):
+        scores = fold.features.matrix(X[held_out])[:, 0]
+        mean = np.average(scores, weights=weight[held_out])
+        deviation = np.average((scores - mean) ** 2, weights=weight[held_out]) ** 0.5
+        assert (fold.location["own"], fold.scale["own"]) == pytest.approx((mean, deviation), rel=1e-6)
+
+
+class Column:
+    """A fitted member that scores by one column."""
+
+    rounds = ()
+
+    def __init__(self, number):
+        self.number = number
+
+    def score(self, matrix):
+        return matrix[:, self.number].astype(float)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_blend_calibration_and_leaderboard_are_of_the_weighted_rows(grouped):
+    X, y = shifted_table(positives=50)
+    X[:, 1] += 1.5 * y
+    weight = np.random.default_rng(1).exponential(size=200) * np.where(y == 1, 4, 1)
+    groups = np.arange(200) // 4 if grouped else None
+    members = {
+        name: Member(lambda _, number=number: Column(number), None, "", Cost(0, 0, 0))
+        for number, name in enumerate(("linear", "linear_ce"))
+    }
+    found = fit_committee(TrainingRows(ArrayFeatures(X), y, weight, groups=groups), members, folds=3)
+    scores = found.cross_fitted
+    blend = fit_blend(scores, y, sample_weight=weight, groups=groups)
+    assert (found.blend.weights.tolist(), found.blend.ap) == (blend.weights.tolist(), blend.ap)
+    assert fit_blend(scores, y, groups=groups).ap != blend.ap, "weights make no difference"
+    if grouped:
+        assert fit_blend(scores, y, sample_weight=weight).ap != blend.ap, "groups make no difference"
+    blended = blend.score(scores)
+    assert tuple(found.calibration) == pytest.approx(tuple(fit_platt(blended, y, weight)))
+    board = found.leaderboard
+    assert board.blend.ap.estimate == pytest.approx(average_precision(blended, y, sample_weight=weight).item())
+    for row in board.rows:
+        own = scores[:, list(members).index(row.name)]
+        assert row.ap.estimate == pytest.approx(average_precision(own, y, sample_weight=weight).item())
+    (verdict,) = board.verdicts
+    assert verdict.difference == paired_difference(scores[:, 0], scores[:, 1], y, sample_weight=weight)
 
 
 def test_a_member_of_rounding_errors_has_no_weight():

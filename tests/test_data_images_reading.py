@@ -520,6 +520,7 @@ def test_failure_that_may_pass_is_not_cached(tmp_path, monkeypatch, number):
     assert len(list(cache.iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_images_that_are_not_cached_are_deleted_at_the_end(tmp_path):
     files = [flat(tmp_path / "a.png", 10), flat(tmp_path / "b.png", 20)]
     script = f"""

@@ -343,6 +343,7 @@ def test_threshold_that_takes_no_test_row_has_no_precision_there(capsys):
     assert precision.endswith("none taken")
 
 
+@pytest.mark.slow
 def test_a_threshold_for_arrays_needs_torch_and_numpy_only():
     code = (
         "import sys; sys.modules.update(dict.fromkeys(['pyarrow', 'filelock', 'scipy', 'sklearn', 'lightgbm']))\n"

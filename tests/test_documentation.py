@@ -15,7 +15,7 @@ PAGES = [
     ROOT / "README.md",
     *sorted(set((ROOT / "docs").rglob("*.md")) - set((ROOT / "docs" / "tutorials").rglob("*.md"))),
 ]
-SLOW = {
+SLOW = {"explanation/committee.md", "guide/boosting.md", "guide/images.md", "guide/sklearn.md", "how-to/blend.md"} | {
     f"reference/{name}.md"
     for name in ("blend", "committee", "decide", "estimator", "integrations", "report", "train", "workflows")
 }

@@ -29,6 +29,7 @@ def table(seed: int = 0, rows: int = 300) -> tuple[np.ndarray, np.ndarray]:
     return X, y
 
 
+@pytest.mark.slow
 @parametrize_with_checks([APEnsembleClassifier(["linear", "linear_ce"], cv=2, random_state=0)])
 def test_linear_committee_passes_the_checks_of_scikit_learn(estimator, check):
     check(estimator)

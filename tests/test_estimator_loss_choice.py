@@ -18,16 +18,19 @@ def not_linear(rows=1500, seed=0):
     return X, (X[:, 0] > 2) | ((X[:, 1] > 1) & (rng.random(rows) < 0.2))
 
 
-def test_average_precision_is_chosen_where_a_linear_model_cannot_fit():
-    model = APClassifier(loss="auto").fit(*not_linear())
-    assert model.loss_ == "ap"
-    assert model.loss_scores_["ap"].mean() > model.loss_scores_["ce"].mean()
+@pytest.fixture(scope="module")
+def chosen():
+    """A model of 1500 rows that has chosen its loss."""
+    return APClassifier(loss="auto").fit(*not_linear())
 
 
-def test_chosen_loss_is_fitted():
-    X, y = not_linear()
-    chosen = APClassifier(loss="auto").fit(X, y)
-    np.testing.assert_array_equal(chosen.coef_, APClassifier(loss=chosen.loss_).fit(X, y).coef_)
+def test_average_precision_is_chosen_where_a_linear_model_cannot_fit(chosen):
+    assert chosen.loss_ == "ap"
+    assert chosen.loss_scores_["ap"].mean() > chosen.loss_scores_["ce"].mean()
+
+
+def test_chosen_loss_is_fitted(chosen):
+    np.testing.assert_array_equal(chosen.coef_, APClassifier(loss=chosen.loss_).fit(*not_linear()).coef_)
 
 
 def test_ties_go_to_cross_entropy():
@@ -48,18 +51,18 @@ def test_scores_are_computed_on_the_rows_left_out():
 
 
 def test_choice_is_reproducible():
-    X, y = not_linear(400)
-    first, second = (APClassifier(loss="auto").fit(X, y) for _ in range(2))
+    X, y = not_linear(300)
+    first, second = (APClassifier(loss="auto", cv=3).fit(X, y) for _ in range(2))
     assert first.loss_reason_ == second.loss_reason_
 
 
 def test_choice_is_printed_when_verbose(capsys):
-    model = APClassifier(loss="auto", verbose=1).fit(*not_linear(400))
+    model = APClassifier(loss="auto", verbose=1, cv=2).fit(*not_linear(300))
     assert capsys.readouterr().out == f"APClassifier(loss='auto') chose {model.loss_reason_}\n"
 
 
 def test_nothing_is_printed_by_default(capsys):
-    APClassifier(loss="auto").fit(*not_linear(400))
+    APClassifier(loss="auto", cv=2).fit(*not_linear(300))
     assert capsys.readouterr().out == ""
 
 
@@ -118,8 +121,8 @@ def test_folds_without_any_positive_choose_cross_entropy():
 
 
 def test_rows_of_weight_zero_take_no_part():
-    X, y = not_linear(300)
-    weight = np.ones(300)
+    X, y = not_linear(100)
+    weight = np.ones(100)
     weight[np.flatnonzero(y)[2:]] = 0
     kept = weight > 0
     for seed in range(4):
@@ -130,7 +133,7 @@ def test_rows_of_weight_zero_take_no_part():
 
 
 def test_folds_of_cv_none_are_stratified():
-    X, y = not_linear(400)
+    X, y = not_linear(200)
     order = np.argsort(y)
     model = APClassifier(loss="auto", cv=None).fit(X[order], y[order])
     again = APClassifier(loss="auto", cv=StratifiedKFold(5)).fit(X[order], y[order])

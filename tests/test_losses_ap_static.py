@@ -82,14 +82,15 @@ CASES = pytest.mark.parametrize(
     "options",
     [
         pytest.param({}, id="default"),
-        pytest.param({"prevalence": "batch"}, id="batch", marks=pytest.mark.slow),
-        pytest.param({"prevalence": 0.3, "start": "zero"}, id="prevalence", marks=pytest.mark.slow),
-        pytest.param({"sample_weight": torch.linspace(0.5, 2, 200)}, id="weights", marks=pytest.mark.slow),
-        pytest.param({"sigmoid": True, "surrogate": "squared_hinge"}, id="sigmoid", marks=pytest.mark.slow),
+        pytest.param({"prevalence": "batch"}, id="batch"),
+        pytest.param({"prevalence": 0.3, "start": "zero"}, id="prevalence"),
+        pytest.param({"sample_weight": torch.linspace(0.5, 2, 200)}, id="weights"),
+        pytest.param({"sigmoid": True, "surrogate": "squared_hinge"}, id="sigmoid"),
     ],
 )
 
 
+@pytest.mark.slow
 @CASES
 def test_with_num_pos_and_without_checks_the_whole_loss_is_one_graph(options):
     loss = APLoss(LABELS, num_pos=4, validate=False, **options)
@@ -114,6 +115,7 @@ def test_a_batch_above_the_crossover_is_one_graph_too():
     assert_same(*found)
 
 
+@pytest.mark.slow
 @CASES
 def test_without_num_pos_a_compiled_loss_gives_the_same_numbers(options):
     loss = APLoss(LABELS, **options)

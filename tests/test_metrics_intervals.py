@@ -1,6 +1,7 @@
 """Confidence intervals of average precision, AUPRC and AUROC, with and without weights, and their coverage."""
 
 import dataclasses
+import functools
 import math
 import tracemalloc
 
@@ -59,7 +60,14 @@ SHAPES = {
     "crowds": {"n_pos": 12, "n_neg": 600},
     "ties": {"n_pos": 40, "n_neg": 300, "decimals": 0},
 }
-every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+every_shape = pytest.mark.parametrize("shape", SHAPES)
+
+
+@functools.cache
+def resampled_naively(shape):
+    """Return the naive bootstrap of two models of a shape; the tests of one and of both read the same draws."""
+    labels, a, b = data(**SHAPES[shape], models=2)
+    return labels, (a, b), naive_bootstrap(labels, a, b)
 
 
 def same_distribution(ours, naive):
@@ -69,16 +77,16 @@ def same_distribution(ours, naive):
 
 @every_shape
 def test_bootstrap_has_the_distribution_of_resampled_rows(shape):
-    labels, scores = data(**shape)
+    labels, (scores, _), (naive, _) = resampled_naively(shape)
     (ours,) = bootstrap.resampled_average_precision([ranking.sample(scores, labels)], 8000, seed=1)
-    assert same_distribution(ours, naive_bootstrap(labels, scores)[0])
+    assert same_distribution(ours, naive)
 
 
 @every_shape
 def test_paired_bootstrap_has_the_joint_distribution_of_resampled_rows(shape):
-    labels, a, b = data(**shape, models=2)
-    samples = [ranking.sample(a, labels), ranking.sample(b, labels)]
-    ours, naive = bootstrap.resampled_average_precision(samples, 8000, seed=1), naive_bootstrap(labels, a, b)
+    labels, models, naive = resampled_naively(shape)
+    samples = [ranking.sample(scores, labels) for scores in models]
+    ours = bootstrap.resampled_average_precision(samples, 8000, seed=1)
     assert same_distribution(ours[0] - ours[1], naive[0] - naive[1])
     assert same_distribution(ours[0] + ours[1], naive[0] + naive[1])
 

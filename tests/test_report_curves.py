@@ -20,7 +20,7 @@ def ranking(seed=0, count=20_000, ties=False, share=0.05):
     generator = np.random.default_rng(seed)
     labels = (generator.random(count) < share).astype(float)
     scores = generator.normal(size=count) + 1.2 * labels
-    return (np.round(scores, 1) if ties else scores), labels
+    return (np.round(scores, 2) if ties else scores), labels
 
 
 def counts(scores, labels, threshold):
@@ -61,6 +61,15 @@ def test_count_at_round_numbers_is_exact(ties, k):
     assert found / k == pytest.approx(precision_at_k(scores, labels, k=k).item(), abs=1e-12)
 
 
+def test_counts_at_all_round_numbers_are_those_of_the_whole_curve():
+    scores, labels = ranking(ties=True)
+    thin, whole = (threshold_curve(scores, labels, columns=columns) for columns in (COLUMNS, len(scores)))
+    assert len(thin.threshold) < len(whole.threshold)
+    numbers = [k for k in range(1, 20_001) if len(str(k).rstrip("0")) <= 3]
+    counts = [np.interp(numbers, [0, *curve.flagged], [0, *curve.found]) for curve in (thin, whole)]
+    np.testing.assert_allclose(*counts, atol=1e-9)
+
+
 @given(st.floats(0.001, 0.999), st.floats(0.01, 100), st.integers(0, 3), st.booleans())
 def test_least_cost_survives_thinning(prevalence, cost_missed, seed, ties):
     scores, labels = ranking(seed, count=3000, ties=ties)
@@ -84,6 +93,7 @@ def test_weights_count_as_equal_rows():
     assert weighted.ap.estimate == pytest.approx(plain.ap.estimate)
     assert weighted.no_skill == pytest.approx(plain.no_skill)
     assert weighted.histogram.positives == pytest.approx(plain.histogram.positives)
+    assert weighted.histogram.negatives == pytest.approx(plain.histogram.negatives)
     assert (weighted.rows, plain.rows) == (200, weight.sum())
 
 
@@ -189,16 +199,21 @@ def test_headline_says_what_the_interval_allows():
     assert "below that of a random ranking" in headline(score_part("test", np.arange(600.0), labels))
 
 
-def test_subgroups_are_ranked_by_themselves():
+@pytest.mark.parametrize("weighted", [False, True])
+def test_subgroups_are_ranked_by_themselves(weighted):
     scores, labels = ranking(count=600, share=0.2)
     city = np.random.default_rng(2).choice(["oslo", "rome", None], 600, p=[0.5, 0.3, 0.2])
-    table = subgroup_table("city", list(city), "test", scores, labels)
+    weight = np.random.default_rng(3).exponential(size=600) if weighted else np.ones(600)
+    table = subgroup_table("city", list(city), "test", scores, labels, sample_weight=weight if weighted else None)
     assert [each.value for each in table.each] == ["oslo", "rome", "(missing)"]
+    top = np.argsort(-scores)[: int(labels.sum())]
     for each in table.each:
         own = np.array([("(missing)" if name is None else name) == each.value for name in city])
-        assert each.ap.estimate == pytest.approx(average_precision(scores[own], labels[own]).item())
+        ap = average_precision(scores[own], labels[own], sample_weight=weight[own]).item()
+        assert each.ap.estimate == pytest.approx(ap)
+        assert each.no_skill == pytest.approx(np.average(labels[own], weights=weight[own]))
         assert (each.rows, each.positives) == (own.sum(), labels[own].sum())
-    assert sum(each.share_of_top for each in table.each) == pytest.approx(1)
+        assert each.share_of_top == pytest.approx(own[top].mean())
 
 
 def test_subgroups_of_many_numbers_are_quarters():

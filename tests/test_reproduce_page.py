@@ -156,6 +156,7 @@ def without_resampled_intervals(page):
     return before + title + re.sub(r"\([+−]?[\d.]+ to [+−]?[\d.]+\)", "(…)", section) + mark + after
 
 
+@pytest.mark.slow
 def test_pages_are_made_from_the_results_alone(results):
     lines = dict(list(results.lines.items())[:COUNT])
     found, histories = summarise_results(lines), results.histories()

@@ -383,20 +383,22 @@ def test_rows_of_the_training_file_are_no_evidence_and_a_warning_says_so(tmp_pat
     assert len(warnings) == 1
 
 
-@pytest.mark.parametrize("kind", [{"committee": {"members": ["linear_ce", "gbdt"]}}, {"model": {"name": "linear"}}])
+@pytest.mark.parametrize("kind", [{"committee": {"members": ["linear_ce"]}}, {"model": {"name": "linear"}}])
 def test_decimal_commas_are_read_as_numbers_in_training_and_prediction(kind, tmp_path):
     rows, new = client_rows(300), client_rows(60, seed=1)
     notes = []
     commas = write_csv_with_commas(tmp_path / "commas.csv", rows)
+    few = Overrides(epochs=2, settings={"stages.0.epochs": 2}) if "model" in kind else Overrides()
     trained = train_job(
         {"data": {"train": commas, "target": "bought"}, **kind},
+        few,
         out=tmp_path / "r",
         notify=lambda *lines: notes.extend(lines[0] + lines[1]),
     )
     assert "numbers with a decimal comma: 'age', 'income'" in notes
     assert not any("which are not read as numbers" in line for line in notes)
     points = {"data": {"train": write_csv(tmp_path / "points.csv", rows), "target": "bought"}, **kind}
-    expected = train_job(points, out=tmp_path / "s").model.score(write_csv(tmp_path / "new.csv", new))
+    expected = train_job(points, few, out=tmp_path / "s").model.score(write_csv(tmp_path / "new.csv", new))
     model = load_model(tmp_path / "r")
     for file in (write_csv_with_commas(tmp_path / "new;.csv", new), tmp_path / "new.csv"):
         np.testing.assert_array_equal(model.score(file), expected)

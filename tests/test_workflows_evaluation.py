@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from apmax import metrics
 from apmax.workflows import compare_models, evaluate_scores, evaluate_source, evaluate_targets, load_model, train_job
 from small_files import client_rows, write_csv, write_csv_with_commas
 
@@ -23,8 +24,28 @@ def test_perfect_or_reversed_ranking_of_few_rows_has_a_wide_interval(scores):
 
 
 def test_precision_is_reported_at_the_number_of_positives_and_at_no_k_beyond_the_rows():
-    scores, labels = sample(60)
-    assert list(evaluate_scores(scores, labels).precision_at) == sorted({10, 50, int(labels.sum())})
+    for rows in (50, 60):
+        scores, labels = sample(rows)
+        found = evaluate_scores(scores, labels)
+        assert list(found.precision_at) == list(found.recall_at) == sorted({10, 50, int(labels.sum())})
+
+
+def test_every_metric_but_those_of_k_rows_counts_the_weights():
+    scores, labels = sample()
+    weight = np.random.default_rng(1).exponential(size=300)
+    found, plain = evaluate_scores(scores, labels, weight), evaluate_scores(scores, labels)
+    assert found.no_skill == pytest.approx(np.average(labels, weights=weight))
+    expected = {
+        "ap": metrics.average_precision(scores, labels, sample_weight=weight),
+        "auprc": metrics.auprc(scores, labels, sample_weight=weight),
+        "auroc": metrics.auroc(scores, labels, sample_weight=weight),
+        "bedroc": metrics.bedroc(scores, labels, sample_weight=weight),
+        "enrichment": metrics.enrichment_factor(scores, labels, sample_weight=weight),
+    }
+    for name, value in expected.items():
+        assert getattr(found, name).estimate == pytest.approx(value.item()), name
+        assert getattr(found, name).estimate != pytest.approx(getattr(plain, name).estimate), name
+    assert (found.precision_at, found.recall_at) == (plain.precision_at, plain.recall_at)
 
 
 def test_metrics_without_negatives_are_null_in_json():
@@ -39,6 +60,13 @@ def test_target_without_both_classes_has_no_evaluation():
     result = evaluate_targets(scores, labels, ["a", "b", "c"])
     assert list(result.each) == ["a"]
     assert result.to_table()["mean_ap"] == result.each["a"].ap.estimate == 1.0
+
+
+def test_mean_ap_is_that_over_the_targets():
+    labels = np.array([[1, 0], [0, 1], [0, 0], [0, 0]])
+    result = evaluate_targets(np.array([[4.0, 4.0], [3.0, 3.0], [2.0, 2.0], [1.0, 1.0]]), labels, ["a", "b"])
+    assert [part.ap.estimate for part in result.each.values()] == [1.0, 0.5]
+    assert result.to_table()["mean_ap"] == result.mean_ap == 0.75
 
 
 def test_row_without_a_score_is_not_evaluated():
@@ -105,4 +133,6 @@ def test_models_with_and_without_weights_are_compared_on_the_rows_that_have_one(
     one, other = (load_model(tmp_path / name).open(file) for name in ("weighted", "plain"))
     found, lines = compare_models(*one, *other)
     assert [part.each["bought"].rows for part in (found.first, found.second)] == [300, 300]
+    difference = found.first.each["bought"].ap.estimate - found.second.each["bought"].ap.estimate
+    assert found.differences["bought"].estimate == pytest.approx(difference, abs=1e-9)
     assert "left out: 100 rows of weight 0" in lines

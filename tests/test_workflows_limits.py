@@ -52,11 +52,12 @@ def test_ensemble_that_would_fill_the_memory_is_refused(train, monkeypatch):
         train(model={"hidden": [400, 400]}, ensemble=10)
 
 
-def test_graph_network_that_would_fill_the_memory_is_refused(tmp_path, data_cache):
+def test_graph_network_that_would_fill_the_memory_is_refused(tmp_path, data_cache, monkeypatch):
+    monkeypatch.setattr("apmax.workflows.data_types.networks.LARGEST_NETWORK", 10**6)
     (tmp_path / "a.csv").write_text("smiles,y\n" + "".join(f"{text},{int('Br' in text)}\n" for text in SMILES))
     data = {"train": str(tmp_path / "a.csv"), "target": "y", "smiles": "smiles"}
-    with pytest.raises(ValueError, match="hidden = 1000000 would have more than"):
-        train_job({"data": data, "model": {"hidden": 10**6}}, out=tmp_path / "r")
+    with pytest.raises(ValueError, match="hidden = 1000 would have more than 1,000,000"):
+        train_job({"data": data, "model": {"hidden": 1000}}, out=tmp_path / "r")
 
 
 def test_number_in_a_folder_that_would_fill_the_memory_is_refused(client_folder, tmp_path):

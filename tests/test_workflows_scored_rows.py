@@ -50,6 +50,13 @@ def test_saved_rows_are_read_back_and_damage_is_refused(tmp_path):
         load_scored_rows(tmp_path)
 
 
+def test_what_has_no_score_is_left_out_with_its_weight_and_label():
+    scores = np.array([[np.nan, np.nan], [1, np.nan], [2, 3]])
+    part = ScoredRows.of("test", scores, np.ones((3, 2)), rows=[4, 5, 6], sample_weight=[1, 2, 3])
+    assert (part.rows.tolist(), part.sample_weight.tolist()) == ([5, 6], [2, 3])
+    np.testing.assert_array_equal(part.labels, [[1, np.nan], [1, 1]])
+
+
 @pytest.mark.parametrize("shape", [(0,), (0, 1), (0, 3)])
 def test_no_rows_are_scored_rows_as_well(shape):
     part = ScoredRows.of("test", np.empty(shape), np.empty(shape), members={"gbdt": np.empty(shape)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -118,6 +119,20 @@ def test_a_model_is_not_resumed_as_a_search_nor_a_search_as_a_training(data, tmp
     assert [(folder / "run.toml").read_bytes() for folder in (model, search)] == before
 
 
+@pytest.fixture(scope="module")
+def searched(data, tmp_path_factory):
+    """A folder with a search of one trial."""
+    folder = tmp_path_factory.mktemp("searched") / "t"
+    assert tune(data, folder, "--trials", 1) == 0
+    return folder
+
+
+def test_a_finished_search_is_resumed_with_the_same_data_and_settings(data, searched, tmp_path):
+    shutil.copytree(searched, tmp_path / "t")
+    assert tune(data, tmp_path / "t", "--trials", 2, "--resume") == 0
+    assert len(open_study(tmp_path / "t" / "study.db").trials) == 2
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -126,12 +141,11 @@ def test_a_model_is_not_resumed_as_a_search_nor_a_search_as_a_training(data, tmp
         (("--set", "stages.0.lr=0.5"), "with another model or other stages: resume it with the same settings"),
     ],
 )
-def test_study_is_not_resumed_on_other_rows_or_by_another_job(data, tmp_path, capsys, more, message):
-    assert tune(data, tmp_path, "--trials", 1) == 0
-    assert tune(data, tmp_path, "--trials", 2, "--resume", *more) == 1
+def test_study_is_not_resumed_on_other_rows_or_by_another_job(data, searched, capsys, more, message):
+    before = (searched / "study.db").read_bytes()
+    assert tune(data, searched, "--trials", 2, "--resume", *more) == 1
     assert message in " ".join(capsys.readouterr().err.split())
-    assert len(open_study(tmp_path / "study.db").trials) == 1
-    assert tune(data, tmp_path, "--trials", 2, "--resume") == 0
+    assert (searched / "study.db").read_bytes() == before
 
 
 def test_an_interrupted_trial_is_no_traceback_and_does_not_count(data, tmp_path, capfd, monkeypatch):
