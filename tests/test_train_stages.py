@@ -361,6 +361,14 @@ def test_epochs_refuses_an_ensemble_and_names_fit():
         epochs(network(), (TRAIN, VALID), run_of(ensemble=2))
 
 
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "paper_adam"])
+def test_options_reach_the_optimiser(name):
+    own = {"momentum": 0.9} if name == "sgd" else {"betas": (0.8, 0.95), "eps": 1e-5, "amsgrad": True}
+    options = {"lr": 0.02, "weight_decay": 0.1, **own}
+    (group,) = build_optimizer(Optimizer(name=name, **options), nn.Linear(3, 1), nn.Identity()).param_groups
+    assert {key: group[key] for key in options} == options
+
+
 @pytest.mark.parametrize("name", ["adam", "adamw"])
 def test_fused_adam_equals_adam(name):
     config = Optimizer(name=name, lr=0.01, weight_decay=0.1, amsgrad=True)
@@ -372,10 +380,11 @@ def test_fused_adam_equals_adam(name):
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[name]
     plain = kind(other.parameters(), lr=0.01, weight_decay=0.1, amsgrad=True, fused=False, foreach=False)
     x = torch.randn(20, 3, dtype=torch.float64)
-    for _ in range(5):
+    for step in range(5):
         for model, optimizer in ((one, fused), (other, plain)):
             optimizer.zero_grad()
-            model(x).square().sum().backward()
+            # Gradients become smaller: only then AMSGrad differs from Adam.
+            (0.1**step * model(x).square().sum()).backward()
             optimizer.step()
     torch.testing.assert_close(one.weight, other.weight, rtol=1e-12, atol=1e-12)
 

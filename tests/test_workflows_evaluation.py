@@ -136,3 +136,21 @@ def test_models_with_and_without_weights_are_compared_on_the_rows_that_have_one(
     difference = found.first.each["bought"].ap.estimate - found.second.each["bought"].ap.estimate
     assert found.differences["bought"].estimate == pytest.approx(difference, abs=1e-9)
     assert "left out: 100 rows of weight 0" in lines
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"target": "bought", "positive": "no"}, r"against: the models differ in which rows are positive \(bought\)"),
+        ({"target": "late"}, "against: the models have no target in common: bought and late"),
+    ],
+)
+def test_models_of_another_target_are_not_compared(other, message, tmp_path):
+    rows = [{**row, "late": int(k % 5 == 0)} for k, row in enumerate(client_rows(200))]
+    file, opened = write_csv(tmp_path / "a.csv", rows), []
+    for name, target in (("first", {"target": "bought", "positive": "yes"}), ("second", other)):
+        job = {"data": {"train": file, **target}, "committee": {"members": ["linear_ce"], "effort": "quick"}}
+        train_job(job, out=tmp_path / name)
+        opened += load_model(tmp_path / name).open(file)
+    with pytest.raises(ValueError, match=message):
+        compare_models(*opened)
