@@ -379,7 +379,7 @@ def test_evaluate_measures_the_stored_threshold_on_the_new_rows_that_count(tmp_p
     capsys.readouterr()
     run(*options)
     shown = capsys.readouterr().out
-    assert f"The decision that is stored: score >= {threshold:.6g} takes" in shown
+    assert f"The stored decision: score >= {threshold:.6g} takes" in shown
     assert f"precision {precision:.3f} (at least" in shown
     assert f"recall {recall:.3f} (at least" in shown
     run(*options, "--json")

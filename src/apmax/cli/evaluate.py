@@ -135,7 +135,7 @@ def _show_decisions(found: Mapping[str, Decision], chosen: Mapping[str, Decision
         was = "" if math.isnan(precision) else f"precision {precision:.3f}, "
         console.print()
         console.print(
-            f"{f'{name}: the' if results.several else 'The'} decision that is stored: {decision}; when it was chosen, "
+            f"{f'{name}: the' if results.several else 'The'} stored decision: {decision}; when it was chosen, "
             f"{was}recall {expected.recall.estimate:.3f}.",
             soft_wrap=True,
         )
