@@ -26,9 +26,10 @@ from apmax.workflows import (
     plan_job,
     train_job,
 )
-from apmax.workflows.data_types import TableType
+from apmax.workflows.data_types import LabelledRows, TableType
 from apmax.workflows.job import job_from_table, job_to_table, read_data_config
 from apmax.workflows.prepare import prepare_data
+from apmax.workflows.row_split import split_rows
 from small_files import client_rows, write_csv, write_csv_with_commas
 
 QUICK = Overrides(epochs=2, settings={"stages.0.epochs": 3, "accelerator": "cpu"})
@@ -73,6 +74,18 @@ def test_column_of_the_split_is_no_feature(file, column):
     name = {"group": "patient", "time": "day"}[column]
     assert name in prepare(file).encoder.names
     assert name not in prepare(file, **{column: name}).encoder.names
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_stay_whole_in_every_part(seed):
+    generator = np.random.default_rng(seed)
+    patients = np.array([f"p{k}" for k in generator.integers(0, 40, 300)])
+    labels = (generator.random(300) < 0.2).astype(np.float32)
+    rows = LabelledRows(pa.table({"x": generator.normal(size=300), "patient": patients}), labels)
+    parts = split_rows(rows, TableType(TableData("a", "y", group="patient", test_share=0.2)), seed=seed)
+    numbers = [parts.train, parts.valid, parts.test]
+    assert sorted(np.concatenate(numbers).tolist()) == list(range(300))
+    assert sum(len(set(patients[part])) for part in numbers) == len(set(patients))
 
 
 def test_groups_of_the_test_that_are_in_training_too_are_counted(file, tmp_path):
