@@ -74,25 +74,25 @@ def evaluate_command(
     options = {"smiles": smiles, "path": path, "root": root, "ending": ending}
     saved, source = workflows.load_model(directory, model=model).with_member(member).open(data, **options)
     result: TargetEvaluations | ModelComparison
-    chosen: dict[str, Decision] = {}
-    found: dict[str, Decision] = {}
+    stored: dict[str, Decision] = {}
+    assessed: dict[str, Decision] = {}
     if against is None:
         scored, warnings = workflows.score_source(saved, source)
         result, remarks = evaluate_scored_rows(saved, source, scored)
         warnings = [*warnings, *remarks]
         if saved.thresholds:
-            chosen = read_decisions(directory)
-            found = assess_decisions(chosen, saved.targets.names, scored)
+            stored = read_decisions(directory)
+            assessed = assess_decisions(stored, saved.targets.names, scored)
     else:
         other = open_other_model(against, data, model=against_model, options=options)
         result, warnings = workflows.compare_models(saved, source, *other)
     _console.show_warnings([*workflows.ignored_files_warning(source), *warnings])
     if as_json:
-        sys.stdout.write(json.dumps(_table(result, found), indent=2) + "\n")
+        sys.stdout.write(json.dumps(_json_content(result, assessed), indent=2) + "\n")
         return
     if isinstance(result, workflows.TargetEvaluations):
         _show_evaluations(result)
-        _show_decisions(found, chosen, result)
+        _show_decisions(assessed, stored, result)
     else:
         _show_comparison(result, _names_of([directory, Path(str(against))], member))
     if report:
@@ -112,25 +112,27 @@ def _show_evaluations(results: TargetEvaluations) -> None:
         _console.show_table(_console.early_recognition_table(result), console)
 
 
-def _table(result: TargetEvaluations | ModelComparison, found: Mapping[str, Decision]) -> dict[str, Any]:
+def _json_content(result: TargetEvaluations | ModelComparison, assessed: Mapping[str, Decision]) -> dict[str, Any]:
     """Return the metrics as plain dicts, and what the stored decision means on the rows (of several targets each)."""
     from apmax.train import nan_to_none
 
     table = result.to_table()
-    for name, decision in found.items():
+    for name, decision in assessed.items():
         each = table["targets"].get(name) if "targets" in table else table
         if each is not None:
             each["decision"] = nan_to_none(asdict(decision))
     return table
 
 
-def _show_decisions(found: Mapping[str, Decision], chosen: Mapping[str, Decision], results: TargetEvaluations) -> None:
+def _show_decisions(
+    assessed: Mapping[str, Decision], stored: Mapping[str, Decision], results: TargetEvaluations
+) -> None:
     """Show what the stored decisions mean on these rows, and what was expected of them."""
     from apmax.cli import _console
 
     console = _console.output()
-    for name, decision in found.items():
-        expected = chosen[name]
+    for name, decision in assessed.items():
+        expected = stored[name]
         precision = expected.precision.estimate
         was = "" if math.isnan(precision) else f"precision {precision:.3f}, "
         console.print()

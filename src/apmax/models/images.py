@@ -23,7 +23,7 @@ NARROW_SIZE = 64
 FEW_POSITIVES = 100
 """Number of positives below which short, annealed trainings of a ResNet-10 are the default for small images."""
 _MANY_POSITIVES = 500
-_BLOCK = 16
+_CHANNELS_AT_ONCE = 16
 """The most channels that oneDNN's kernels take at once, with AVX-512; with AVX2 it is 8."""
 
 
@@ -42,7 +42,7 @@ class _Convolution(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         """Return the convolution of a batch."""
         step = self.stride[0]
-        if self.kernel_size != (1, 1) or step == 1 or self.in_channels >= _BLOCK:
+        if self.kernel_size != (1, 1) or step == 1 or self.in_channels >= _CHANNELS_AT_ONCE:
             return super().forward(x)
         # The same without a stride: of fewer channels than a block, oneDNN 3.12 (its issue 6035) writes
         # the gradient of such a weight beyond its memory, which ends in a wrong gradient or a segmentation fault.
