@@ -5,7 +5,7 @@
 
 Every command continues where it was stopped and skips what is finished, so that the list can be run again and again.
 The time of each and its processor time are kept in results/evidence.jsonl, with the commit. LibAUC has an environment
-of its own (`benchmarks/libauc`); without `--libauc` its commands are left out.
+of its own (results/libauc/README.md); without `--libauc` its commands are left out.
 """
 
 from __future__ import annotations

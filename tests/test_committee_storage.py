@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("lightgbm")
 
@@ -44,6 +45,17 @@ def two_fits(request, tmp_path_factory):
         for f, own in (("a", y), ("b", np.roll(y, 1)))
     )
     return X, y, folder, first
+
+
+def executing(folder):
+    """Return a path, and an object whose unpickling writes a file there."""
+    mark = folder / "executed"
+
+    class Payload:
+        def __reduce__(self):
+            return (open, (str(mark), "w"))
+
+    return mark, Payload()
 
 
 class TestContinuing:
@@ -163,13 +175,9 @@ class TestBestEffort:
 
         copy = tmp_path / "copy"
         shutil.copytree(best[0], copy)
-        mark = tmp_path / "executed"
+        mark, payload = executing(tmp_path)
 
-        class Payload:
-            def __reduce__(self):
-                return (open, (str(mark), "w"))
-
-        part = np.frombuffer(pickle.dumps(Payload()), np.uint8)
+        part = np.frombuffer(pickle.dumps(payload), np.uint8)
         content = npz_content(part0=part, part1=part, part2=part)
         (copy / "members/gbdt/fold-0.npz").write_bytes(content)
         write_manifest(copy, read_manifest(copy, kind="committee").files, kind="committee")
@@ -179,38 +187,24 @@ class TestBestEffort:
 
 
 def test_a_malicious_network_executes_nothing(tmp_path):
-
-    import torch
-
-    mark = tmp_path / "executed"
-
-    class Payload:
-        def __reduce__(self):
-            return (open, (str(mark), "w"))
+    mark, payload = executing(tmp_path)
 
     buffer = io.BytesIO()
-    torch.save({"architecture": {"sizes": [0]}, "rounds": [], "weights": Payload()}, buffer)
-    for content in (buffer.getvalue(), pickle.dumps(Payload())):
+    torch.save({"architecture": {"sizes": [0]}, "rounds": [], "weights": payload}, buffer)
+    for content in (buffer.getvalue(), pickle.dumps(payload)):
         with pytest.raises(ValueError, match="not a network member"):
             NetworkMember.from_bytes(content)
     assert not mark.exists()
 
 
 def test_a_malicious_graph_network_executes_nothing(tmp_path):
-
-    import torch
-
-    mark = tmp_path / "executed"
-
-    class Payload:
-        def __reduce__(self):
-            return (open, (str(mark), "w"))
+    mark, payload = executing(tmp_path)
 
     read = find_members(["gine"], kind="molecules")["gine"].read
     buffer = io.BytesIO()
-    torch.save({"sizes": [], "rounds": [], "weights": Payload()}, buffer)
+    torch.save({"sizes": [], "rounds": [], "weights": payload}, buffer)
     perceptron = NetworkMember({"sizes": [0, 0]}, build_table_model("mlp", [0, 0])).to_bytes()
-    for content in (buffer.getvalue(), pickle.dumps(Payload()), perceptron, b""):
+    for content in (buffer.getvalue(), pickle.dumps(payload), perceptron, b""):
         with pytest.raises(ValueError, match="not a network member"):
             read(content)
     assert not mark.exists()
